@@ -1,7 +1,10 @@
 """Helpers behind *The Price of Remembering*, in three layers; imports go only downwards.
 
-telling     figures, claims, claims_stall, __main__    what a page shows
-measuring   timing, evidence, machine, traces,         what is recorded about a run
-            hypotheses, warmcold
-measured    decoder, kvcache, guarded                  what is run; no clock, no files
+telling     figures, claims, claims_stall, claims_repeats, claims_causes, __main__
+                what a page shows
+measuring   timing, evidence, seal, machine, traces, stall_log, courses, hypotheses, scoring,
+            warmcold
+                what is recorded about a run
+measured    decoder, kvcache, guarded
+                what is run; no clock, no files
 """

@@ -1,0 +1,213 @@
+"""Claims of the stall log about causes and cures: from its interventions, from the rival
+simulators, and from the real analogue measured in this repository.
+
+`ev.log` is the stall log, `ev.searched` the recorded search for a slower warm request.
+"""
+
+import numpy as np
+from scipy import stats
+
+from labsupport import scoring, warmcold
+from labsupport.claims import Claim, decide, register, unsettled
+from labsupport.claims_stall import excess_by_phase
+
+CLAIMS: list[Claim] = []
+claim = register(CLAIMS, "stall")
+
+
+# --- the interventions ------------------------------------------------------------------------
+
+
+@claim("stall-32", "All of the difference comes from memory allocation.")
+def _(said, ev):
+    waits = [e for e in ev.log.run("default", 2).events if e.tag == "STALL"]
+    stamped = [e for e in waits if "at_ms" in e.fields]
+    parts = excess_by_phase(ev.log)
+    found = (
+        f"{len(waits)} lines speak of an allocation and {len(stamped)} of them carry a time; "
+        f"{parts['between tokens']:.0f} ms of the excess fall between tokens, where none stands."
+    )
+    if not stamped:
+        return unsettled(found, "a stamp at the start and end of each wait, and what was allocated")
+    return decide(len(stamped) == len(waits), found)
+
+
+def _no_stall(trace):
+    def check(said, ev):
+        found = [
+            run.count("STALL") + run.all("mark").count("stalled") for run in ev.log.runs[trace]
+        ]
+        return decide(sum(found) == 0, f"Counted {found[0]} and {found[1]} in its two requests.")
+
+    return check
+
+
+claim("stall-33", "With the cache preallocated, no wait and no stalled layer appears.")(
+    _no_stall("preallocated")
+)
+claim("stall-34", "With the history off, no wait and no stalled layer appears.")(
+    _no_stall("history-off")
+)
+
+
+@claim("stall-35", "With the cache preallocated, the linear delay a layer is gone.")
+def _(said, ev):
+    stamped = [
+        e
+        for run in ev.log.runs["preallocated"]
+        for e in run.events
+        if "layer" in e.fields and "at_ms" in e.fields
+    ]
+    found = f"{len(stamped)} layers of that trace carry a stamp."
+    if not stamped:
+        return unsettled(found, "the layer table of a preallocated pair")
+    return decide(True, found)
+
+
+def _benefit(trace):
+    def check(said, ev):
+        first, second = (run.elapsed_ms for run in ev.log.runs[trace])
+        cold, warm = ev.log.times_ms("cold"), ev.log.times_ms("warm")
+        sd = np.sqrt((cold.var(ddof=1) + warm.var(ddof=1)) / 2)  # of one request, pooled
+        t, needed = (first - second) / (sd * np.sqrt(2)), stats.t.ppf(0.975, 8)
+        exact = (first, second) == (said["first_ms"], said["second_ms"])
+        return decide(
+            bool(exact and t > needed and len(ev.log.runs[trace]) > 2),
+            f"{first:.0f} and {second:.0f} ms, one pair: {t:.1f} standard errors by the spread of "
+            f"the repeats, where {needed:.1f} would do at 95 %.",
+            in_shape=bool(exact and t > needed),
+        )
+
+    return check
+
+
+claim(
+    "stall-36",
+    "Preallocated, the second request is faster: {second_ms} ms after {first_ms}.",
+    first_ms=851,
+    second_ms=823,
+)(_benefit("preallocated"))
+claim(
+    "stall-37",
+    "With the history off, the second request is faster: {second_ms} ms after {first_ms}.",
+    first_ms=849,
+    second_ms=792,
+)(_benefit("history-off"))
+
+
+@claim("stall-38", "Only {changed} thing changed: the allocator's view of free space.", changed=1)
+def _(said, ev):
+    env = ev.log.run("history-off", 2).env
+    return decide(
+        len(env) == said["changed"],
+        f"Turning the history off sets {len(env)} variables at once: {', '.join(env) or 'none'}.",
+    )
+
+
+@claim("stall-39", "Caching makes every request after the first slower.")
+def _(said, ev):
+    pairs = {name: [r.elapsed_ms for r in runs] for name, runs in ev.log.runs.items()}
+    faster = [name for name, (first, second) in pairs.items() if second < first]
+    return decide(
+        not faster, f"The second request is faster in {len(faster)} of {len(pairs)} traces."
+    )
+
+
+@claim("stall-40", "Whatever was changed, the outputs are identical.")
+def _(said, ev):
+    hashes = [run.one("hash") for runs in ev.log.runs.values() for run in runs]
+    hashes += list(ev.log.requests["output_hash"])
+    return decide(len(set(hashes)) == 1, f"{len(set(hashes))} hash in {len(hashes)} records.")
+
+
+@claim("stall-41", "With the history off, the cache still answers correctly.")
+def _(said, ev):
+    clean = sum(run.one("entries") > 0 for run in ev.log.runs["history-off"])
+    bound = failure_bound(clean)
+    found = f"{clean} warm request with an equal hash leaves a failure rate of up to {bound:.0%}."
+    if bound > 0.01:
+        return unsettled(found, "299 clean warm requests bound it below 1 %; so would a proof")
+    return decide(True, found)
+
+
+def failure_bound(n_clean: int, confidence: float = 0.95) -> float:
+    """Largest failure rate that `n_clean` runs without a failure leave possible.
+
+    The exact binomial bound 1 - (1 - confidence)**(1/n); for large n the 'rule of three', 3/n
+    (Hanley and Lippman-Hand, JAMA 249, 1983).
+    """
+    return 1.0 - (1.0 - confidence) ** (1.0 / n_clean)
+
+
+@claim(
+    "stall-42", "Turning the history off removes {removed} of the write path's steps.", removed=3
+)
+def _(said, ev):
+    steps = ev.log.write_path.groupby("depth")["step"].apply(set)
+    gone = sorted(steps["default"] - steps["0"])
+    return decide(len(gone) == said["removed"], f"Gone are: {', '.join(gone) or 'none'}.")
+
+
+# --- the causes, by the rivals' predictions ---------------------------------------------------
+
+
+def _cause(*names):
+    """Contradicted when no form of the hypothesis survives; else undecided among the survivors."""
+
+    def check(said, ev):
+        table = scoring.verdicts(scoring.score(ev.log))
+        alive = list(table.index[table["survives"]])
+        own = [name for name in names if name in alive]
+        failed = [c for c in table.columns[:-1] if not table.loc[list(names), c].any()]
+        if not own:
+            return decide(False, f"Its simulator fails: {', '.join(failed) or 'no test at once'}.")
+        if own == alive:
+            return decide(True, "It alone survives.")
+        rivals = ", ".join(f"'{name}'" for name in alive if name not in own)
+        return unsettled(
+            f"'{own[0]}' survives, and so do {rivals}.",
+            "each setting changed alone, with layer stamps in every trace",
+        )
+
+    return check
+
+
+claim(
+    "stall-43",
+    "The occupied cache blocks the output buffer that would grow beside it.",
+    how="derived",
+)(_cause("neighbour"))
+claim("stall-44", "Each layer waits {timeout_ms} ms for a time-out.", how="derived", timeout_ms=25)(
+    _cause("retry, as stated")
+)
+claim("stall-45", "Allocations wait on the history of the request before.", how="derived")(
+    _cause("retry, everywhere")
+)
+
+
+# --- measured here ----------------------------------------------------------------------------
+
+
+@claim("stall-46", "A warm cache can make a request slower.", how="measured")
+def _(said, ev):
+    confirmed = warmcold.confirmed(ev.searched)
+    slower = confirmed[confirmed["verdict"] == "slower"]
+    return decide(
+        False,
+        f"{len(slower)} of {len(confirmed)} re-measured configurations are slower warm"
+        + (f", the most by a ratio of {slower['ratio'].max():.2f}." if len(slower) else "."),
+        in_shape=len(slower) > 0,
+    )
+
+
+@claim("stall-47", "A warm cache saves recomputation, so a request gets faster.", how="measured")
+def _(said, ev):
+    grid = warmcold.searched(ev.searched)
+    counts = grid["verdict"].value_counts()
+    return decide(
+        bool((grid["verdict"] == "faster").all()),
+        f"Over {len(grid)} configurations: "
+        + ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+        + ".",
+        in_shape=counts.get("faster", 0) > len(grid) / 2,
+    )

@@ -1,0 +1,231 @@
+"""Timing traces: reading a server's event log, and the tidy tables made from it.
+
+A trace is text, one event a line, in the format of the stall log:
+
+    ENV ALLOCATOR_TIMEOUT_ms=0                  a setting, before the run it applies to
+    [TIMER_START] 2024-01-15T03:47:22.331Z      a run begins
+    [CACHE_QUERY] state=cold, entries=0         any number of events, `[TAG] message`
+    [OUTPUT] token_0 emitted: 0.892s
+    [TIMER_STOP] elapsed=847ms                  the run's timer ends
+    [OUTPUT] hash=9c2a5f1b
+
+A tag that is not known here is kept as an event with its message; a line that is not an event, a
+known tag with a message of the wrong form and a trace that stops half-way are refused.
+"""
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pandas as pd
+
+# tag -> the forms its message may take; named groups become the event's fields.
+FORMS = {
+    "TIMER_START": [r"(?P<started_at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)"],
+    "INPUT_RECV": [r"payload_size=(?P<payload_bytes>\d+) bytes"],
+    "TOKENIZE": [r"(?P<n_tokens>\d+) tokens generated"],
+    "CACHE_QUERY": [r"state=(?P<state>\w+), entries=(?P<entries>\d+)"],
+    "STALL": [r".+"],
+    "FORWARD": [r"layer_(?P<layer>\d+) (?P<mark>entry|stalled)\.*"],
+    "OUTPUT": [
+        r"token_(?P<token>\d+) emitted: (?P<at_s>\d+(?:\.\d+)?)s",
+        r"hash=(?P<hash>[0-9a-f]+)",
+    ],
+    "TIMER_STOP": [r"elapsed=(?P<elapsed_ms>\d+(?:\.\d+)?)ms"],
+}
+INTEGERS = {"payload_bytes", "n_tokens", "entries", "layer", "token"}
+EVENT_COLUMNS = [
+    "trace", "run", "line", "tag", "message", "started_at", "payload_bytes", "n_tokens", "state",
+    "entries", "layer", "mark", "token", "at_ms", "elapsed_ms", "hash",
+]  # fmt: skip
+
+
+class TraceError(ValueError):
+    """A trace that cannot be read; the message names the source, the line and the remedy."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line: its number (from 1), tag, message, and what the message says (`fields`)."""
+
+    line: int
+    tag: str
+    message: str
+    fields: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The events from one TIMER_START to the next, and the settings in force (`env`)."""
+
+    events: tuple[Event, ...]
+    env: dict
+
+    def all(self, name: str, tag: str | None = None) -> list:
+        """Every value of field `name`, in the order printed."""
+        return [e.fields[name] for e in self.events if name in e.fields and tag in (None, e.tag)]
+
+    def one(self, name: str):
+        """The first value of field `name`, or None where the run never states it."""
+        values = self.all(name)
+        return values[0] if values else None
+
+    def count(self, tag: str) -> int:
+        """How many events carry `tag`."""
+        return sum(e.tag == tag for e in self.events)
+
+    @property
+    def started_at(self) -> datetime:
+        """The wall-clock stamp of TIMER_START."""
+        return self.one("started_at")
+
+    @property
+    def elapsed_ms(self) -> float:
+        """What TIMER_STOP printed, in milliseconds."""
+        return self.one("elapsed_ms")
+
+    @property
+    def emissions_ms(self) -> list[float]:
+        """Stamps of the emitted tokens, in milliseconds, in the order printed."""
+        return self.all("at_ms")
+
+    @property
+    def token_steps_ms(self) -> list[float]:
+        """Times between neighbouring emissions, in milliseconds."""
+        return [round(b - a, 6) for a, b in pairwise(self.emissions_ms)]
+
+
+def _fields(tag: str, message: str) -> dict | None:
+    """What the message says, or None where it has none of its tag's forms."""
+    matches = [re.fullmatch(form, message) for form in FORMS.get(tag, [".*"])]
+    found = next((m.groupdict() for m in matches if m), None)
+    if found is None:
+        return None
+    fields = {}
+    for name, text in found.items():
+        if name in INTEGERS:
+            fields[name] = int(text)
+        elif name == "at_s":
+            fields["at_ms"] = round(float(text) * 1000, 6)  # seconds as printed, to milliseconds
+        elif name == "elapsed_ms":
+            fields[name] = float(text)
+        elif name == "started_at":
+            fields[name] = datetime.fromisoformat(text)
+        else:
+            fields[name] = text
+    return fields
+
+
+def _event(number: int, line: str, name: str) -> Event:
+    head = re.fullmatch(r"\[(\w+)\]\s*(.*)", line)
+    if not head:
+        raise TraceError(
+            f"{name}, line {number}: {line!r} is not an event. Write '[TAG] message' or "
+            "'ENV NAME=value', one a line; was a line cut or wrapped?"
+        )
+    tag, message = head.groups()
+    try:
+        fields = _fields(tag, message)
+    except ValueError as error:  # 2024-13-45: the right form, but no such moment
+        raise TraceError(f"{name}, line {number}: [{tag}] {message!r}: {error}.") from error
+    if fields is None:
+        raise TraceError(
+            f"{name}, line {number}: [{tag}] cannot read {message!r}; "
+            f"expected {' or '.join(FORMS[tag])}. Was the line cut?"
+        )
+    return Event(number, tag, message, fields)
+
+
+def _load(source: str | Path) -> tuple[str, str]:
+    """The trace's text and the name errors give it; text is told from a path by its line break."""
+    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith(("[", "ENV "))):
+        return source, "trace"
+    path = Path(source)
+    if not path.is_file():
+        raise TraceError(f"{path}: no such file. Give a path, or the trace's text itself.")
+    try:
+        return path.read_text(encoding="utf-8"), path.name
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path.name}: not UTF-8 text (byte {error.start}).") from error
+
+
+def _check_whole(run: list[Event], name: str) -> None:
+    first = run[0]
+    stops = [e for e in run if e.tag == "TIMER_STOP"]
+    if not stops:
+        raise TraceError(
+            f"{name}, line {first.line}: this run has no [TIMER_STOP] before line "
+            f"{run[-1].line + 1}. The trace is truncated; copy it whole."
+        )
+    if len(stops) > 1:
+        raise TraceError(
+            f"{name}, line {stops[1].line}: a second [TIMER_STOP] for the run of line "
+            f"{first.line}. Is a [TIMER_START] missing between them?"
+        )
+
+
+def read(source: str | Path) -> list[Run]:
+    """The runs of a trace, from a path or from the text itself.
+
+    Raises TraceError for a line that is no event, a known tag with a message of another form, an
+    event before the first [TIMER_START], a run without its [TIMER_STOP], a run that lacks the
+    output hash which the others have, or a trace without a run.
+    """
+    text, name = _load(source)
+    env, groups = {}, []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line:
+            continue
+        setting = re.fullmatch(r"ENV (\w+)=(.*)", line)
+        if setting:
+            env = {**env, setting[1]: setting[2]}
+            continue
+        event = _event(number, line, name)
+        if event.tag == "TIMER_START":
+            groups.append((env, []))
+        if not groups:
+            raise TraceError(
+                f"{name}, line {number}: [{event.tag}] comes before any [TIMER_START]. "
+                "Start the trace with the line that starts its timer."
+            )
+        groups[-1][1].append(event)
+    if not groups:
+        raise TraceError(f"{name}: holds no run; a run starts with a [TIMER_START] line.")
+
+    hashed = ["hash" in {key for e in events for key in e.fields} for _, events in groups]
+    for (_, events), has_hash in zip(groups, hashed, strict=True):
+        _check_whole(events, name)
+        if any(hashed) and not has_hash:
+            raise TraceError(
+                f"{name}, line {events[0].line}: this run has no '[OUTPUT] hash=' line though "
+                "others of the trace do. The trace is truncated; copy it whole."
+            )
+    return [Run(tuple(events), env) for env, events in groups]
+
+
+def write(runs: list[Run]) -> str:
+    """The trace's text again: the settings that changed, then each event as it was printed."""
+    lines, env = [], {}
+    for run in runs:
+        lines += [f"ENV {k}={v}" for k, v in run.env.items() if env.get(k) != v]
+        lines += [f"[{e.tag}] {e.message}".rstrip() for e in run.events]
+        env = run.env
+    return "\n".join(lines) + "\n"
+
+
+def events_table(traces: dict[str, list[Run]]) -> pd.DataFrame:
+    """One row an event, columns EVENT_COLUMNS (times in ms); `run` counts from 1 in its trace."""
+    rows = [
+        {"trace": name, "run": i, "line": e.line, "tag": e.tag, "message": e.message, **e.fields}
+        for name, runs in traces.items()
+        for i, run in enumerate(runs, 1)
+        for e in run.events
+    ]
+    table = pd.DataFrame(rows).reindex(columns=EVENT_COLUMNS)
+    table["started_at"] = table["started_at"].map(
+        lambda t: t.isoformat(timespec="milliseconds") if pd.notna(t) else ""
+    )
+    return table.astype({name: "Int64" for name in INTEGERS})

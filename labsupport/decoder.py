@@ -30,17 +30,13 @@ class DecoderConfig:
         if self.n_kv_heads is None:
             object.__setattr__(self, "n_kv_heads", self.n_heads)
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
-
         if self.dtype not in (np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, not {self.dtype}")
         for name, value in vars(self).items():
             if name != "dtype":
                 whole_number(name, value, at_least=1)
         if self.d_model % self.n_heads or self.n_heads % self.n_kv_heads:
-            raise ValueError(
-                "of d_model, n_heads and n_kv_heads each must be a multiple of the next, not "
-                f"{self.d_model}, {self.n_heads} and {self.n_kv_heads}"
-            )
+            raise ValueError(f"d_model must be a multiple of n_heads, that of n_kv_heads: {self}")
 
     @property
     def head_dim(self):
@@ -107,10 +103,9 @@ def random_weights(config, seed):
     stays one; those that write into the residual stream are 1 / sqrt(2 n_layers) smaller, as in
     GPT-2. Biases are small but not 0: leaving one out changes the logits.
     """
-    d, d_kv, n_layers = config.d_model, config.n_kv_heads * config.head_dim, config.n_layers
-    shrink = 1 / math.sqrt(2 * n_layers)
-    rng = np.random.default_rng(seed)
-    weights = {}
+    d, d_kv = config.d_model, config.n_kv_heads * config.head_dim
+    shrink = 1 / math.sqrt(2 * config.n_layers)
+    rng, weights = np.random.default_rng(seed), {}
 
     def draw(name, *shape, scale):
         weights[name] = (scale * rng.standard_normal(shape)).astype(config.dtype)
@@ -125,7 +120,7 @@ def random_weights(config, seed):
 
     draw("tokens", config.vocab_size, d, scale=1.0)
     draw("positions", config.n_positions, d, scale=0.5)
-    for layer in range(n_layers):
+    for layer in range(config.n_layers):
         norm(f"{layer}.norm_1")
         for name, width in (("q", d), ("k", d_kv), ("v", d_kv)):
             linear(f"{layer}.{name}", d, width)
@@ -175,8 +170,8 @@ class Decoder:
     def generate(self, prompt, n_new, caches=None):
         """The `n_new` token ids that follow `prompt`, each the one with the largest logit.
 
-        With caches the prompt follows what they hold and each token is computed once (the last
-        one is not fed back). Without, every step computes the whole sequence again.
+        With caches the prompt follows what they hold, and each token is computed once; the last
+        is not fed back. Without, every step computes the whole sequence again.
         """
         sequence = fresh = self._check_tokens(prompt).tolist()
         n_fed = len(sequence) + whole_number("n_new", n_new, at_least=1) - 1
@@ -189,8 +184,8 @@ class Decoder:
 
     def embed(self, tokens, start):
         """What the tokens are, plus where they stand: [n_new, d_model]."""
-        w = self.weights
-        return w["tokens"][tokens] + w["positions"][start : start + len(tokens)]
+        here = slice(start, start + len(tokens))
+        return self.weights["tokens"][tokens] + self.weights["positions"][here]
 
     def attend(self, x, layer, cache=None):
         """What the attention of one layer adds to x, [n_new, d_model] both ways."""
@@ -235,8 +230,7 @@ class Decoder:
 
     def _check_caches(self, caches, n_new):
         """The position of the first new token, once all `n_new` are known to fit."""
-        c = self.config
-        start = 0
+        c, start = self.config, 0
         if caches is not None:
             if not len(caches) == len({id(cache) for cache in caches}) == c.n_layers:
                 raise ValueError(f"give {c.n_layers} caches, one a layer, as new_caches() does")

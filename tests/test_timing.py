@@ -1,0 +1,519 @@
+"""The timing instrument: its statistics where the truth is known, its bookkeeping on a fake clock.
+
+Real time is asked for only where a factor of three must be seen.
+"""
+
+import gc
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labsupport import timing
+from labsupport.timing import compare, ratio_of_pairs, summarise, verdict
+
+CALL_NS = 250_000
+CONDITIONS = ["quiet", "bursts", "ramp", "loaded"]
+
+
+# ---------------------------------------------------------------- made-up rows with a known truth
+
+
+def slowdown(condition, rng, n_batches):
+    """What the machine makes of each batch, as a factor of at least 1: [n_batches]."""
+    factor = 1 + rng.exponential(0.004, n_batches)
+    if condition == "bursts":  # a neighbour comes and goes
+        switches = rng.random(n_batches) < 0.03
+        factor *= np.where(np.cumsum(switches) % 2, 1.3, 1.0)
+    if condition == "ramp":  # a neighbour asks for more and more
+        factor *= np.linspace(1, 2, n_batches)
+    if condition == "loaded":  # wandering speed, and now and then a whole time slice for another
+        factor *= np.exp(np.abs(np.cumsum(rng.normal(0, 0.01, n_batches))))
+        factor += (rng.random(n_batches) < 0.05) * 4e6 / CALL_NS
+    return factor
+
+
+def made_rows(rng, ratio=1.0, condition="quiet", n_groups=60, second_gain=0.0, jitter=0.0):
+    """Rows as `compare` writes them; `ratio` may be one number or [n_groups]."""
+    first_is_g = rng.integers(0, 2, (n_groups, 2))  # one coin a block
+    rounds = np.stack([first_is_g, 1 - first_is_g], axis=2).reshape(n_groups, 4)
+    is_g = np.stack([rounds, 1 - rounds], axis=2).reshape(n_groups, 8)
+    second = np.tile([0, 1], (n_groups, 4))
+    ns = CALL_NS * np.where(is_g, np.broadcast_to(ratio, n_groups)[:, None], 1.0)
+    ns = ns * (1 - second_gain * second) * slowdown(condition, rng, is_g.size).reshape(ns.shape)
+    ns = ns * np.exp(jitter * rng.normal(size=ns.shape))
+    return pd.DataFrame(
+        {
+            "group": np.repeat(np.arange(n_groups), 8),
+            "order": np.where(np.repeat(rounds, 2, axis=1), "g first", "f first").ravel(),
+            "path": np.where(is_g, "g", "f").ravel(),
+            "ns_per_call": ns.ravel(),
+        }
+    )
+
+
+def kinds(comparison):
+    return {warning.split(" (")[0] for warning in comparison.warnings}
+
+
+def still_rows(**options):
+    """Rows without any noise."""
+    rows = made_rows(np.random.default_rng(0), **options)
+    second = np.arange(len(rows)) % 2
+    scale = np.where(rows.path == "g", options.get("ratio", 1.0), 1.0)
+    return rows.assign(ns_per_call=CALL_NS * scale * (1 - options.get("second_gain", 0) * second))
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_the_interval_covers_the_truth_without_any_floor(condition):
+    rng = np.random.default_rng(20)
+    truth = 1.07
+    covered = 0
+    for _ in range(400):
+        rows = made_rows(rng, truth, condition)
+        f_ns, g_ns = timing._lowest_ns(rows, ("f", "g")).min(axis=2).T
+        _, low, high = ratio_of_pairs(f_ns, g_ns, floor=0.0)
+        covered += low <= truth <= high
+    assert covered >= 0.95 * 400
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_false_alarms_are_rare_even_without_floor_or_margin(condition):
+    rng = np.random.default_rng(21)
+    alarms = alarms_of_sequence = with_floor = 0
+    for _ in range(200):
+        rows = made_rows(rng, 1.0, condition)
+        f_ns, g_ns = timing._lowest_ns(rows, ("f", "g")).min(axis=2).T
+        alarms += verdict(*ratio_of_pairs(f_ns, g_ns, floor=0.0)[1:], 0.0) != "cannot tell"
+        with_floor += summarise(rows).verdict != "cannot tell"
+        f_part, g_part = np.split(rows.ns_per_call.to_numpy(), 2)  # all of f before all of g
+        alarms_of_sequence += abs(np.median(g_part) / np.median(f_part) - 1) > 0.02
+    assert alarms <= 0.05 * 200
+    assert with_floor <= 0.05 * 200
+    if condition in ("ramp", "loaded"):  # the noise is such that a plain benchmark falls for it
+        assert alarms_of_sequence > 0.5 * 200
+
+
+@pytest.mark.parametrize(
+    ("condition", "effect"),
+    [("quiet", 0.005), ("bursts", 0.005), ("ramp", 0.0065), ("loaded", 0.013)],
+)
+def test_effects_of_a_stated_size_are_found_and_never_the_wrong_way_round(condition, effect):
+    rng = np.random.default_rng(22)
+    slower = [
+        summarise(made_rows(rng, 1 + effect, condition, n_groups=500)).verdict for _ in range(60)
+    ]
+    faster = [
+        summarise(made_rows(rng, 1 / (1 + effect), condition, n_groups=500)).verdict
+        for _ in range(60)
+    ]
+    assert slower.count("slower") >= 0.95 * 60
+    assert faster.count("faster") >= 0.95 * 60
+    assert "faster" not in slower
+    assert "slower" not in faster
+
+
+def test_the_interval_runs_between_the_order_statistics_of_the_sign_test():
+    logs = np.random.default_rng(1).permutation(np.arange(1, 61)) / 1000
+    ratio, low, high = ratio_of_pairs(np.ones(60), np.exp(logs), floor=0.0)
+    # P(21 heads or fewer of 60) = 0.0137, of 22 or fewer 0.0259: the 22nd from each end
+    assert np.log([ratio, low, high]) * 1000 == pytest.approx([30.5, 22, 39])
+    _, low, high = ratio_of_pairs(np.ones(60), np.exp(logs), confidence=0.99, floor=0.0)
+    assert np.log([low, high]) * 1000 == pytest.approx([20, 41])
+
+
+def test_six_pairs_are_the_fewest_with_an_interval():
+    times = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]
+    assert ratio_of_pairs([1.0] * 5, times[:5])[1:] == (0.0, math.inf)
+    assert ratio_of_pairs([1.0] * 6, times, floor=0.0)[1:] == pytest.approx((1.0, 1.5))
+
+
+def test_the_floor_widens_both_ends():
+    pairs = np.full(100, 3.0), np.full(100, 3.003)
+    assert ratio_of_pairs(*pairs, floor=0.0) == pytest.approx((1.001, 1.001, 1.001))
+    assert ratio_of_pairs(*pairs, floor=0.01) == pytest.approx((1.001, 1.001 / 1.01, 1.001 * 1.01))
+    low, high = ratio_of_pairs(*pairs)[1:]
+    assert low == pytest.approx(1.001 / (1 + timing.PLACEMENT_FLOOR))
+    assert high == pytest.approx(1.001 * (1 + timing.PLACEMENT_FLOOR))
+    assert summarise(still_rows(ratio=1.001), margin=0.0).verdict == "cannot tell"
+    assert summarise(still_rows(ratio=1.004), margin=0.0).verdict == "slower"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "expected"),
+    [
+        (1.01, 1.03, 0.0, "slower"),
+        (0.97, 0.99, 0.0, "faster"),
+        (0.99, 1.01, 0.0, "cannot tell"),
+        (1.0, 1.2, 0.0, "cannot tell"),
+        (0.8, 1.0, 0.0, "cannot tell"),
+        (1.01, 1.03, 0.05, "cannot tell"),
+        (0.97, 0.99, 0.05, "cannot tell"),
+        (1.01, 1.06, 0.05, "slower"),
+        (0.94, 0.99, 0.05, "faster"),
+        (0.0, math.inf, 0.002, "cannot tell"),
+    ],
+)
+def test_the_verdict_needs_an_interval_off_one_and_not_within_the_margin(
+    low, high, margin, expected
+):
+    assert verdict(low, high, margin) == expected
+
+
+@given(st.floats(0.5, 2), st.floats(0.5, 2), st.floats(0, 0.3).filter(lambda m: m == 0 or m > 1e-6))
+def test_verdicts_mirror_each_other(a, b, margin):
+    low, high = sorted((a, b))
+    edges = (1.0, 1 + margin, 1 / (1 + margin))
+    if any(abs(end - edge) < 1e-9 for end in (low, high) for edge in edges):
+        return  # rounding decides there
+    opposite = {"slower": "faster", "faster": "slower", "cannot tell": "cannot tell"}
+    assert verdict(1 / high, 1 / low, margin) == opposite[verdict(low, high, margin)]
+
+
+def test_the_margin_is_respected_by_the_summary():
+    rows = still_rows(ratio=1.02)
+    assert summarise(rows, margin=0.002).verdict == "slower"
+    assert summarise(rows, margin=0.05).verdict == "cannot tell"
+
+
+def test_swapping_the_names_turns_the_answer_round():
+    rows = made_rows(np.random.default_rng(3), 1.05)
+    straight, turned = summarise(rows), summarise(rows, names=("g", "f"))
+    assert (straight.verdict, turned.verdict) == ("slower", "faster")
+    assert turned.ratio == pytest.approx(1 / straight.ratio)
+    assert (turned.low, turned.high) == pytest.approx((1 / straight.high, 1 / straight.low))
+    assert (turned.median_f_ns, turned.median_g_ns) == (straight.median_g_ns, straight.median_f_ns)
+
+
+def test_what_the_second_call_gains_cancels():
+    comparison = summarise(still_rows(ratio=1.03, second_gain=0.2))
+    assert comparison.ratio == pytest.approx(1.03)
+    assert kinds(comparison) == {"order effect"}
+
+
+# ---------------------------------------------------------------- each warning, and only then
+
+
+@pytest.mark.parametrize(
+    ("options", "clock_ns", "expected"),
+    [
+        ({}, 41, set()),
+        ({"n_groups": 19}, 41, {"too few groups"}),
+        ({"n_groups": 20}, 41, set()),
+        ({"n_groups": 1}, 41, {"too few groups"}),
+        ({"second_gain": 0.05}, 41, {"order effect"}),
+        ({"second_gain": -0.05}, 41, {"order effect"}),
+        ({"second_gain": 0.001}, 41, set()),  # as on any machine
+        ({"ratio": np.repeat([1.05, 1.08], 30)}, 41, {"drift"}),
+        ({"ratio": np.repeat([1.08, 1.05], 30)}, 41, {"drift"}),
+        ({"condition": "ramp"}, 41, set()),  # the machine drifts, the ratio does not
+        ({}, 0.02 * CALL_NS, {"clock too coarse"}),
+        ({"jitter": 0.1}, 41, {"wide spread"}),
+        ({"jitter": 0.1, "ratio": 3.0}, 41, set()),  # the effect was seen all the same
+        ({"condition": "bursts", "n_groups": 500}, 41, set()),
+    ],
+)
+def test_each_warning_fires_when_its_cause_is_there_and_only_then(options, clock_ns, expected):
+    for seed in range(5):
+        rows = made_rows(np.random.default_rng(seed), **options)
+        assert kinds(summarise(rows, clock_ns=clock_ns)) == expected
+
+
+def test_a_batch_hides_a_coarse_clock():
+    rows = made_rows(np.random.default_rng(5))
+    assert kinds(summarise(rows, clock_ns=0.02 * CALL_NS)) == {"clock too coarse"}
+    assert kinds(summarise(rows, clock_ns=0.02 * CALL_NS, batch=10)) == set()
+
+
+def test_warnings_state_figures_and_a_remedy():
+    few = summarise(made_rows(np.random.default_rng(6), n_groups=7)).warnings
+    assert few == ("too few groups (7): make budget_s 3 times as long",)
+    wide = summarise(made_rows(np.random.default_rng(6), jitter=0.1)).warnings[0]
+    assert "budget_s" in wide
+    assert "%" in wide
+
+
+def test_warnings_are_rare_under_every_condition():
+    rng = np.random.default_rng(23)
+    found = [
+        kind
+        for condition in CONDITIONS
+        for _ in range(25)
+        for kind in kinds(summarise(made_rows(rng, 1.0, condition, n_groups=200), clock_ns=41))
+        if kind != "wide spread"  # which noise is meant to call forth
+    ]
+    assert len(found) <= 2
+
+
+# ---------------------------------------------------------------- rows from elsewhere
+
+
+def test_recorded_rows_are_judged_without_a_clock_and_alike(monkeypatch, tmp_path):
+    def no_clock():
+        raise AssertionError("the clock was read")
+
+    monkeypatch.setattr(timing, "perf_counter_ns", no_clock)
+    rows = made_rows(np.random.default_rng(7), 1.02)
+    rows.to_csv(tmp_path / "raw.csv", index=False)
+    live, recorded = summarise(rows), summarise(pd.read_csv(tmp_path / "raw.csv"))
+    assert str(live) == str(recorded)
+    assert (live.ratio, live.low, live.high) == (recorded.ratio, recorded.low, recorded.high)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda rows: rows.drop(columns="order"), "rows need the columns"),
+        (lambda rows: rows.drop(index=8), r"unfinished groups \[1\]"),
+        (lambda rows: rows[rows.order == "f first"], "equally often"),
+        (lambda rows: rows.iloc[:0], "equally often"),
+        (lambda rows: rows.replace("g", "h"), "equally often"),
+        (lambda rows: rows.assign(ns_per_call=rows.ns_per_call * (rows.index > 0)), "positive"),
+    ],
+)
+def test_rows_that_cannot_be_judged_are_refused(spoil, message):
+    rows = still_rows(n_groups=3)
+    assert summarise(rows).n_groups == 3
+    with pytest.raises(ValueError, match=message):
+        summarise(spoil(rows))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1.0], [1.0, 2.0]), "as many times"),
+        (([], []), "as many times"),
+        (([[1.0]], [[1.0]]), "as many times"),
+        (([0.0], [1.0]), "positive"),
+        (([1.0], [-1.0]), "positive"),
+        (([1.0], [math.nan]), "positive"),
+        (([math.inf], [1.0]), "positive"),
+    ],
+)
+def test_times_that_are_no_pairs_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ratio_of_pairs(*arguments)
+
+
+# ---------------------------------------------------------------- bookkeeping, on a fake clock
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time that moves only when work is done or the clock is read (40 ns a reading)."""
+    now = SimpleNamespace(ns=0, resolution_ns=1)
+
+    def read():
+        now.ns += 40
+        return now.ns // now.resolution_ns * now.resolution_ns
+
+    def work(duration_ns, log=None, name=None):
+        def call():
+            now.ns += duration_ns
+            if log is not None:
+                log.append(name)
+
+        return call
+
+    now.work = work
+    monkeypatch.setattr(timing, "perf_counter_ns", read)
+    monkeypatch.setattr(
+        timing, "get_clock_info", lambda _: SimpleNamespace(resolution=now.resolution_ns * 1e-9)
+    )
+    return now
+
+
+def test_times_are_exact_once_the_clocks_cost_is_subtracted(clock):
+    comparison = compare(clock.work(250_000), clock.work(275_000), budget_s=0.1)
+    assert timing.clock_cost_ns() == 40
+    assert timing.clock_resolution_ns() == 1
+    assert comparison.batch == 1
+    assert (comparison.median_f_ns, comparison.median_g_ns) == (250_000, 275_000)
+    assert comparison.ratio == pytest.approx(1.1)
+    assert comparison.verdict == "slower"
+    assert comparison.warnings == ()
+
+
+@pytest.mark.parametrize("resolution_ns", [1, 100])
+def test_short_calls_are_batched_far_above_the_clocks_step_and_cost(clock, resolution_ns):
+    clock.resolution_ns = resolution_ns
+    comparison = compare(clock.work(100), clock.work(130), budget_s=0.2)
+    assert comparison.batch * 100 >= 1000 * resolution_ns
+    assert comparison.batch * 100 >= 900 * 40
+    assert comparison.median_f_ns == pytest.approx(100, rel=0.002)
+    assert comparison.median_g_ns == pytest.approx(130, rel=0.002)
+    assert comparison.warnings == ()
+
+
+def test_a_set_up_is_not_timed_and_gives_every_call_its_own_fresh_state(clock):
+    seen = []
+
+    def fresh_cache():
+        clock.ns += 10_000_000
+        return []
+
+    def request(cache):
+        assert cache == []
+        cache.append("token")
+        seen.append(cache)
+        clock.ns += 200
+
+    comparison = compare(
+        request, clock.work(400), budget_s=4.0, setup_f=fresh_cache, names=("cold", "warm")
+    )
+    assert comparison.batch == 1
+    assert (comparison.median_f_ns, comparison.median_g_ns) == (200, 400)
+    assert len(seen) == comparison.warmup_calls + (comparison.rows.path == "cold").sum()
+    assert len({id(cache) for cache in seen}) == len(seen)
+    assert kinds(comparison) == {"clock too coarse"}
+    only_g = compare(clock.work(400), request, budget_s=4.0, setup_g=fresh_cache)
+    assert (only_g.batch, only_g.median_g_ns) == (1, 200)
+
+
+def test_rows_are_the_calls_as_made_in_balanced_groups(clock):
+    log = []
+    comparison = compare(
+        clock.work(250_000, log, "cold"),
+        clock.work(260_000, log, "warm"),
+        budget_s=0.5,
+        names=("cold", "warm"),
+    )
+    rows = comparison.rows
+    assert list(rows) == ["group", "order", "path", "ns_per_call"]
+    assert log[2 * comparison.warmup_calls :] == list(rows.path)
+    for _, group in rows.groupby("group"):
+        assert list(group.path).count("cold") == 4
+        for start in (0, 4):
+            a, b, c, d = group.path[start : start + 4]
+            assert a == d != b == c  # f g g f or g f f g
+        firsts = list(group.path[::2])
+        assert list(group.order[::2]) == list(group.order[1::2]) == [f"{x} first" for x in firsts]
+    assert 0.3 < (rows.order[::4] == "cold first").mean() < 0.7  # the coin is fair
+    assert (comparison.n_groups, comparison.names) == (rows.group.nunique(), ("cold", "warm"))
+
+
+def test_the_seed_fixes_the_order(clock):
+    def orders(seed):
+        rows = compare(clock.work(250_000), clock.work(250_000), budget_s=0.1, seed=seed).rows
+        return list(rows.order)
+
+    assert orders(1) == orders(1)
+    assert orders(1) != orders(2)
+    assert orders(None) != orders(None)
+
+
+def test_the_budget_is_kept_and_overrun_only_for_the_first_group(clock):
+    within = compare(clock.work(10_000_000), clock.work(10_000_000), budget_s=2.0)
+    assert 1.9e9 < clock.ns < 2.01e9
+    assert within.n_groups >= 40
+    clock.ns = 0
+    over = compare(clock.work(10**9), clock.work(10**9), budget_s=0.5)
+    assert (over.n_groups, over.warmup_calls, len(over.rows)) == (1, 2, 4)
+    assert clock.ns < 8.01e9
+    assert over.verdict == "cannot tell"
+    assert kinds(over) == {"too few groups"}
+
+
+def test_a_slow_first_use_is_left_to_the_warm_up(clock):
+    calls = []
+
+    def request():
+        calls.append(None)
+        clock.ns += 50_000_000 if len(calls) == 1 else 1_000
+
+    comparison = compare(request, clock.work(1_000), budget_s=0.5)
+    assert comparison.rows.ns_per_call.max() == pytest.approx(1_000)
+    assert comparison.batch > 1
+
+
+def test_the_sentence_shows_as_many_digits_as_the_interval_bears():
+    rows = made_rows(np.random.default_rng(8), 1.083)
+    comparison = summarise(
+        rows.replace({"f": "cold", "g": "warm"}).replace(
+            {"f first": "cold first", "g first": "warm first"}
+        ),
+        names=("cold", "warm"),
+    )
+    assert str(comparison) == (
+        f"warm takes {comparison.ratio:.4f} ({comparison.low:.4f} to {comparison.high:.4f}) "
+        "times as long as cold: slower"
+    )
+    few = summarise(still_rows(n_groups=2))
+    assert str(few) == "g takes 1.00 (0.00 to inf) times as long as f: cannot tell"
+
+
+# ---------------------------------------------------------------- behaviour of the real thing
+
+
+def adding(n_numbers):
+    numbers = list(range(n_numbers))
+    return lambda: sum(numbers)
+
+
+def test_three_times_the_work_is_slower_and_a_third_is_faster():
+    assert compare(adding(1000), adding(3000), budget_s=0.3, margin=0.5).verdict == "slower"
+    assert compare(adding(3000), adding(1000), budget_s=0.3, margin=0.5).verdict == "faster"
+
+
+def test_the_real_clock_has_a_cost_and_a_step():
+    assert 0 <= timing.clock_cost_ns() < 1e6
+    assert 0 < timing.clock_resolution_ns() < 1e6
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_the_collector_is_off_while_timing_and_as_before_afterwards(collecting):
+    states = []
+    before = gc.isenabled()
+    (gc.enable if collecting else gc.disable)()
+    try:
+        compare(lambda: states.append(gc.isenabled()), adding(10), budget_s=0.01)
+        after = gc.isenabled()
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert set(states) == {False}
+    assert after is collecting
+
+
+@pytest.mark.parametrize("where", ["f", "g", "setup_f", "setup_g"])
+def test_an_exception_comes_out_as_it_is_with_the_collector_restored(where):
+    class Odd(Exception):
+        pass
+
+    def fail(*_):
+        raise Odd(where)
+
+    arguments = {"f": lambda *_: None, "g": lambda *_: None, where: fail}
+    assert gc.isenabled()
+    with pytest.raises(Odd, match=where):
+        compare(**arguments, budget_s=0.01)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"budget_s": 0}, ValueError, "budget_s"),
+        ({"budget_s": -1.0}, ValueError, "budget_s"),
+        ({"budget_s": math.nan}, ValueError, "budget_s"),
+        ({"budget_s": math.inf}, ValueError, "budget_s"),
+        ({"f": 3}, TypeError, "f must be a function"),
+        ({"g": None}, TypeError, "g must be a function"),
+        ({"setup_f": []}, TypeError, "setup_f must be a function"),
+        ({"setup_g": 0}, TypeError, "setup_g must be a function"),
+        ({"margin": -0.01}, ValueError, "margin"),
+        ({"margin": math.nan}, ValueError, "margin"),
+        ({"names": ("a", "a")}, ValueError, "names"),
+        ({"names": ("a",)}, ValueError, "names"),
+        ({"names": "fg"}, ValueError, "names"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_called(change, error, message):
+    called = []
+    arguments = {"f": lambda: called.append(1), "g": lambda: called.append(1)} | change
+    with pytest.raises(error, match=message):
+        compare(arguments.pop("f"), arguments.pop("g"), **arguments)
+    assert called == []

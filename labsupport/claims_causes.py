@@ -211,3 +211,16 @@ def _(said, ev):
         + ".",
         in_shape=counts.get("faster", 0) > len(grid) / 2,
     )
+
+
+@claim("stall-48", "Preallocating the cache takes the penalty away.", how="measured")
+def _(said, ev):
+    confirmed = warmcold.confirmed(ev.searched)
+    slower = confirmed[confirmed["verdict"] == "slower"]
+    own = slower[slower["cache"] == "preallocated"]
+    worst = own["ratio"].max() if len(own) else 1.0
+    return decide(
+        own.empty,
+        f"{len(own)} of {len(slower)} confirmed slower configurations are preallocated; the worst "
+        f"takes {worst:.2f} times as long warm. It depends on what a hit copies.",
+    )

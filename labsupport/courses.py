@@ -18,7 +18,8 @@ class Condition:
     position      1 or 2, the request's place in its pair
     entries       tokens the cache holds when the request comes
     reserved      the cache was preallocated to its maximum
-    history       the allocator keeps its history (depth and time-out at their defaults)
+    history       ALLOCATOR_HISTORY_DEPTH at its default, not 0
+    timeout       ALLOCATOR_TIMEOUT_ms at its default, not 0
     precommit     CACHE_PRECOMMIT
     earlier_hits  warm requests served before in the session
     """
@@ -27,6 +28,7 @@ class Condition:
     entries: int
     reserved: bool = False
     history: bool = True
+    timeout: bool = True
     precommit: bool = False
     earlier_hits: int = 0
 
@@ -36,8 +38,8 @@ DEFAULT = (Condition(1, 0), Condition(2, N_TOKENS))
 PREDICTED = {
     ("preallocated", 1): Condition(1, 0, reserved=True, earlier_hits=1),
     ("preallocated", 2): Condition(2, N_TOKENS, reserved=True, earlier_hits=1),
-    ("history-off", 1): Condition(1, 0, history=False, precommit=True, earlier_hits=2),
-    ("history-off", 2): Condition(2, N_TOKENS, history=False, precommit=True, earlier_hits=2),
+    ("history-off", 1): Condition(1, 0, False, False, False, True, earlier_hits=2),
+    ("history-off", 2): Condition(2, N_TOKENS, False, False, False, True, earlier_hits=2),
 }
 REPEATS = [Condition(p, e, earlier_hits=3 + i) for i in range(5) for p, e in ((1, 0), (2, 12))]
 

@@ -56,13 +56,13 @@ HYPOTHESES = [
     Hypothesis(
         "retry, as stated",
         "Each layer times out once, after 25 ms, on the allocator's history.",
-        lambda c: c.entries > 0 and c.history and not c.reserved,
+        lambda c: c.entries > 0 and c.history and c.timeout and not c.reserved,
         time_out_a_layer,
     ),
     Hypothesis(
         "retry, everywhere",
         "Every allocation in the request waits on the history, in layers and tokens alike.",
-        lambda c: c.entries > 0 and c.history and not c.reserved,
+        lambda c: c.entries > 0 and c.history and c.timeout and not c.reserved,
         wait_everywhere,
     ),
     Hypothesis(

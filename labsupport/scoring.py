@@ -1,10 +1,12 @@
 """Scoring the rival explanations: each one's predicted traces against the recorded ones."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 
 from labsupport import traces
-from labsupport.courses import DEFAULT, PREDICTED, REPEATS, fit
+from labsupport.courses import DEFAULT, N_TOKENS, PREDICTED, REPEATS, Condition, fit
 from labsupport.hypotheses import HYPOTHESES, simulate
 from labsupport.stall_log import StallLog
 
@@ -75,3 +77,20 @@ def verdicts(scores: pd.DataFrame, step_ms: float = 2.0, last_ms: float = 50.0) 
         table[f"predicts {trace}"] = rows.groupby("hypothesis")["agrees"].all()
     table["survives"] = table.all(axis=1)
     return table.reindex([h.name for h in HYPOTHESES]).astype(bool)
+
+
+def factorial(names: list[str]) -> pd.DataFrame:
+    """What the hypotheses `names` predict when each setting of the history is changed alone.
+
+    One row a combination of the three settings, preallocation left off; True where the second,
+    warm request should stall. Two hypotheses whose columns differ are told apart by that run.
+    """
+    settings = {"history": (True, False), "timeout": (True, False), "precommit": (False, True)}
+    chosen = [h for h in HYPOTHESES if h.name in names]
+    rows = [
+        dict(zip(settings, levels, strict=True)) for levels in itertools.product(*settings.values())
+    ]
+    for row in rows:
+        condition = Condition(2, N_TOKENS, **row)
+        row.update({h.name: h.acts(condition) for h in chosen})
+    return pd.DataFrame(rows)

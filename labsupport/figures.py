@@ -1,0 +1,172 @@
+"""The figures of the course, all in one house style; each function takes data and draws.
+
+The alt text and the sentence on what to see stand in the page, beside the cell that draws.
+"""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.colors import TwoSlopeNorm
+
+from labsupport.stall_log import StallLog
+
+COLD, WARM, GOOD, OTHER = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+LAYER, GAP, TOKEN = "#56B4E9", "#E8E8E8", "#E69F00"
+
+
+def use_house_style() -> None:
+    """Apply the course's matplotlib style to every figure drawn from here on."""
+    plt.style.use(Path(__file__).with_name("house.mplstyle"))
+
+
+def timeline(log: StallLog) -> plt.Figure:
+    """Both default requests on one time axis: layers, tokens, the timer, and what none covers."""
+    fig, ax = plt.subplots(figsize=(7.2, 3.4))
+    for y, (state, which) in enumerate([("cold", 1), ("warm", 2)]):
+        run, layers = log.run("default", which), log.layer_stamps_ms(state)
+        tokens = run.emissions_ms
+        spans = [
+            (0, layers.iloc[0], GAP),
+            (layers.iloc[0], layers.iloc[-1], LAYER),
+            (layers.iloc[-1], tokens[0], GAP),
+            (tokens[0], tokens[-1], TOKEN),
+        ]
+        for start, end, color in spans:
+            ax.barh(y, end - start, left=start, height=0.5, color=color)
+        ax.vlines(layers, y - 0.25, y + 0.25, color="#1F4E79", lw=1)
+        ax.vlines(tokens, y - 0.25, y + 0.25, color="#7A4B00", lw=1)
+        ax.plot(run.elapsed_ms, y, "kv", ms=8)
+        ax.annotate(
+            f"timer stops\n{run.elapsed_ms:.0f} ms", (run.elapsed_ms, y + 0.12),
+            xytext=(0, 12), textcoords="offset points", ha="center", fontsize=9,
+        )  # fmt: skip
+        for start, end, color in spans:
+            if color == GAP:
+                ax.text((start + end) / 2, y, f"{end - start:.0f} ms", ha="center", va="center")
+    handles = [plt.Rectangle((0, 0), 1, 1, color=c) for c in (GAP, LAYER, TOKEN)]
+    ax.legend(
+        handles, ["no event", "layer stamps", "token stamps"], ncol=3, loc="upper center",
+        bbox_to_anchor=(0.5, 1.18),
+    )  # fmt: skip
+    ax.set(
+        yticks=[0, 1], yticklabels=["cold", "warm"], ylim=(1.75, -0.45),
+        xlabel="time since the request's own start (ms)", xlim=(0, 1400),
+    )  # fmt: skip
+    ax.grid(axis="y", visible=False)
+    return fig
+
+
+def excess(parts: pd.Series) -> plt.Figure:
+    """Warm less cold, phase by phase, as steps that lead to the total at the last token; ms."""
+    ends = parts.cumsum()
+    starts = ends - parts
+    fig, ax = plt.subplots(figsize=(7.2, 3.2))
+    colors = [WARM if part > 0 else GOOD for part in parts]
+    ax.bar(parts.index, parts, bottom=starts, color=colors, width=0.6)
+    ax.bar(["last token"], [ends.iloc[-1]], color="#777777", width=0.6)
+    for i, part in enumerate(parts):
+        ax.text(i, max(starts.iloc[i], ends.iloc[i]) + 6, f"{part:+.0f}", ha="center")
+    ax.text(len(parts), ends.iloc[-1] + 6, f"{ends.iloc[-1]:+.0f}", ha="center")
+    ax.set(ylabel="warm less cold (ms)", ylim=(0, ends.max() * 1.15))
+    ax.grid(axis="x", visible=False)
+    return fig
+
+
+def repeats(log: StallLog) -> plt.Figure:
+    """The five repeats of each state with their mean and the reference the log really used; ms."""
+    fig, axes = plt.subplots(1, 2, figsize=(7.2, 3.2))
+    for ax, state, color in zip(axes, ("cold", "warm"), (COLD, WARM), strict=True):
+        rows = log.repeats[log.repeats["state"] == state]
+        reference = (rows["time_ms"] - rows["printed_deviation_ms"]).iloc[0]
+        ax.plot(rows["run"], rows["time_ms"], "o", color=color)
+        ax.axhline(rows["time_ms"].mean(), color=color, label="mean of the five")
+        ax.axhline(reference, color="black", ls="--", label="printed deviations' reference")
+        ax.set(title=state, xlabel="repeat", xticks=rows["run"], ylabel="elapsed time (ms)")
+        ax.margins(y=0.35)
+        ax.legend(loc="upper left")
+    return fig
+
+
+def ratio_grid(table: pd.DataFrame) -> plt.Figure:
+    """Warm time over cold time for every cell of the search; log colour scale centred on 1.
+
+    `table` is `warmcold.searched`. A cell whose verdict is 'cannot tell' is printed in brackets.
+    """
+    ys, xs = ["hit", "previous", "cache", "n_new"], ["d_model", "n_prompt"]
+    ratio = table.pivot(index=ys, columns=xs, values="ratio")
+    verdict = table.pivot(index=ys, columns=xs, values="verdict")
+    fig, ax = plt.subplots(figsize=(7.6, 8.2))
+    image = ax.pcolormesh(
+        np.log2(ratio.to_numpy()),
+        cmap="PuOr_r",
+        norm=TwoSlopeNorm(0, vmin=-4, vmax=2),
+        edgecolors="white",
+        lw=1,
+    )
+    for i, j in np.ndindex(ratio.shape):
+        text = f"{ratio.iloc[i, j]:.2f}"
+        if verdict.iloc[i, j] == "cannot tell":
+            text = f"({text})"
+        strong = not -2.2 < np.log2(ratio.iloc[i, j]) < 1.2
+        color = "white" if strong else "black"
+        ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7.5, color=color)
+    ax.set_xticks(np.arange(ratio.shape[1]) + 0.5, [f"{p}" for _, p in ratio.columns])
+    ax.set_yticks(
+        np.arange(ratio.shape[0]) + 0.5,
+        [f"{c}, {h}, {p}, {n} new" for h, p, c, n in ratio.index],
+    )
+    widths = list(dict.fromkeys(d for d, _ in ratio.columns))
+    each = ratio.shape[1] // len(widths)
+    for i, width in enumerate(widths):
+        ax.text((i + 0.5) * each, ratio.shape[0] + 0.2, f"d_model {width}", ha="center")
+        if i:
+            ax.axvline(i * each, color="black", lw=1.5)
+    ax.set(xlabel="prompt length (tokens)")
+    ax.grid(visible=False)
+    bar = fig.colorbar(image, ax=ax, ticks=[-4, -3, -2, -1, 0, 1, 2], shrink=0.8)
+    bar.set_ticklabels(["1/16", "1/8", "1/4", "1/2", "1", "2", "4"])
+    bar.set_label("warm time / cold time (log scale)")
+    return fig
+
+
+def segments(table: pd.DataFrame, labels: list[str]) -> plt.Figure:
+    """Stacked median segments (ms) of the requests in `table`, one bar a row, named by `labels`.
+
+    Columns: take_ns, first_ns, decode_ns.
+    """
+    fig, ax = plt.subplots(figsize=(7.2, 0.9 + 0.55 * len(labels)))
+    left = np.zeros(len(labels))
+    parts = {
+        "take_ns": ("take the caches", OTHER),
+        "first_ns": ("first token", LAYER),
+        "decode_ns": ("further tokens", TOKEN),
+    }
+    for column, (name, color) in parts.items():
+        ms = table[column].to_numpy() / 1e6
+        ax.barh(labels, ms, left=left, color=color, label=name, height=0.6)
+        left += ms
+    ax.invert_yaxis()
+    ax.set(xlabel="median time (ms)")
+    ax.grid(axis="y", visible=False)
+    ax.legend(ncol=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return fig
+
+
+def failure_bound(bound, marked: dict[str, int]) -> plt.Figure:
+    """The largest failure rate that n clean runs leave possible, `bound(n)`; both axes log."""
+    n = np.unique(np.logspace(0, 4, 200).astype(int))
+    fig, ax = plt.subplots(figsize=(7.2, 3.2))
+    ax.loglog(n, [bound(int(i)) for i in n], color=COLD)
+    for name, k in marked.items():
+        ax.plot(k, bound(k), "o", color=WARM)
+        ax.annotate(
+            f"{name}\n{bound(k):.2g}", (k, bound(k)), xytext=(8, -2), textcoords="offset points",
+            fontsize=9, va="top" if k < 1000 else "bottom",
+        )  # fmt: skip
+    ax.set(
+        xlabel="clean runs, none failed (log scale)",
+        ylabel="failure rate still\npossible, 95 % (log scale)",
+    )
+    return fig

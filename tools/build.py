@@ -45,12 +45,19 @@ def drop_outdated(build: Path, lessons: dict[str, Path], digests: dict[str, str]
     store.write_text(json.dumps(digests, indent=1), encoding="utf-8", newline="\n")
 
 
-def drop_unfinished(stamp: Path, mark: str) -> None:
-    """Start pages afresh unless the last build passed with this table of contents.
+def whole_book_mark(root: Path) -> str:
+    """SHA-256 over what concerns every page: contents, settings, static files, pinned versions."""
+    files = [root / name for name in ("_toc.yml", "_config.yml", "requirements.txt")]
+    files += sorted(path for path in (root / "_static").rglob("*") if path.is_file())
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
-    Sphinx does not repeat the warnings of pages that it has read, so a second run would pass
-    where the first one failed; nor does it remove pages that have left the book. Executed results
-    stay cached. The stamp is gone until this build has passed, too.
+
+def drop_unfinished(stamp: Path, mark: str) -> None:
+    """Start the pages afresh unless the last build passed with this same mark.
+
+    Sphinx does not repeat the warnings of pages that it has read, so a second run would pass where
+    the first one failed. It leaves pages in place that have left the book, and it does not copy
+    static files when no page changed. Executed results stay cached.
     """
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != mark:
         for name in ("html", ".doctrees", "jupyter_execute"):
@@ -72,7 +79,7 @@ def offer_executed_notebooks(build: Path, lessons: dict[str, Path]) -> dict[str,
     cache, runs = get_cache(build / ".jupyter_cache"), {}
     for doc in lessons:
         written = nbformat.read(build / "jupyter_execute" / f"{doc}.ipynb", as_version=4)
-        pk, executed = cache.merge_match_into_notebook(written)
+        pk, executed = cache.merge_match_into_notebook(written, cell_meta=())  # keep ours
         download = build / "html" / "_sources" / f"{doc}.ipynb"
         download.parent.mkdir(parents=True, exist_ok=True)
         download.write_text(nbformat.writes(executed), encoding="utf-8", newline="\n")
@@ -98,8 +105,7 @@ def build_book(root: Path) -> int:
     build.mkdir(exist_ok=True)
     pages, lessons = toc_pages(root), executed_lessons(root)
     drop_outdated(build, lessons, lesson_digests(root))
-    stamp = build / "passed"
-    mark = hashlib.sha256((root / "_toc.yml").read_bytes()).hexdigest()
+    stamp, mark = build / "passed", whole_book_mark(root)
     drop_unfinished(stamp, mark)
     before = {record.pk for record in get_cache(build / ".jupyter_cache").list_cache_records()}
 

@@ -1,0 +1,71 @@
+"""What the site tests share: the built book on loopback, and a browser that sees nothing else."""
+
+import functools
+import http.server
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Error, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+HTML = ROOT / "_build" / "html"
+ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+NO_BROWSER = """No browser could be started. The site tests need one. Do one of these:
+  - install Chromium or Chrome, so that it is on the PATH (Debian: apt-get install chromium);
+  - let Playwright fetch its own: python -m playwright install chromium"""
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    """Serves files and writes no log."""
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="session")
+def site():
+    """The address of the built book, served on loopback for as long as the tests run."""
+    if not (ROOT / "_build" / "passed").is_file():
+        pytest.fail("There is no book that was built without error. Run: make book")
+    handler = functools.partial(QuietHandler, directory=HTML)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def launch(chromium):
+    """The first browser that starts: the one on the PATH, Playwright's own, or Chrome."""
+    flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+    flags += ["--disable-background-networking", "--disable-component-update"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        flags.append("--no-sandbox")  # Chromium's sandbox refuses to run as root
+
+    found = next(filter(None, map(shutil.which, ON_PATH)), None)
+    choices = [{"executable_path": found}] if found else []
+    for choice in [*choices, {}, {"channel": "chrome"}]:
+        try:
+            return chromium.launch(args=flags, **choice)
+        except Error:
+            continue
+    return None
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium. A missing browser is an error, never a skip; only outside CI is one fetched."""
+    with sync_playwright() as playwright:
+        started = launch(playwright.chromium)
+        if not started and not os.environ.get("CI"):
+            subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"])
+            started = launch(playwright.chromium)
+        if not started:
+            pytest.fail(NO_BROWSER)
+        yield started
+        started.close()

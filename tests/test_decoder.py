@@ -228,12 +228,15 @@ def test_a_refused_pass_leaves_the_caches_alone(name):
         assert [(c.keys().tobytes(), c.values().tobytes()) for c in caches] == before
 
 
-def test_a_full_cache_is_found_before_any_layer_is_appended_to():
-    model = small()
-    roomy, full = PreallocatedCache(6, 4, capacity=9), ConcatCache(6, 4, max_tokens=2)
+@pytest.mark.parametrize(
+    "act", [lambda m, c: m.forward([1, 2, 3], c), lambda m, c: m.generate([1], 3, c)]
+)
+def test_a_full_cache_is_found_before_any_layer_is_appended_to(act):
+    roomy, full = ConcatCache(6, 4), ConcatCache(6, 4, max_tokens=2)
     with pytest.raises(ValueError, match="3 more tokens do not fit"):
-        model.forward([1, 2, 3], [roomy, full])
+        act(small(), [roomy, full])
     assert len(roomy) == len(full) == 0
+    assert roomy.n_allocations == 2  # those of its construction: nothing was taken back
 
 
 @each_kind

@@ -26,7 +26,13 @@ HOW = {
 }
 
 # chapter -> the modules that hold its claims, and `evidence()` that loads what their checks read
-CHAPTERS = {"stall": ("labsupport.claims_stall", "labsupport.claims_causes")}
+CHAPTERS = {
+    "stall": (
+        "labsupport.claims_stall",
+        "labsupport.claims_repeats",
+        "labsupport.claims_causes",
+    )
+}
 PAGES = {"stall": ("The stall puzzle", "chapters/stall.html")}
 
 

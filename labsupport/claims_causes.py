@@ -160,7 +160,8 @@ def _cause(*names):
         own = [name for name in names if name in alive]
         failed = [c for c in table.columns[:-1] if not table.loc[list(names), c].any()]
         if not own:
-            return decide(False, f"Its simulator fails: {', '.join(failed) or 'no test at once'}.")
+            failed = [f.replace("fits", "fit").replace("predicts", "predict") for f in failed]
+            return decide(False, f"Its simulator does not {' or '.join(failed)}.")
         if own == alive:
             return decide(True, "It alone survives.")
         rivals = ", ".join(f"'{name}'" for name in alive if name not in own)

@@ -114,7 +114,7 @@ def _(said, ev):
     listed = ", ".join(f"{name} {ms:.0f} ms" for name, ms in over.items())
     return decide(
         max(over.values()) <= 0,
-        f"By its stamps the last token of the first request comes after the second start: {listed}",
+        f"By its stamps the last token of the first request comes after the second start: {listed}.",
     )
 
 

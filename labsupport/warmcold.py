@@ -105,7 +105,7 @@ def add_arguments(parser) -> None:
 
 def main(args) -> int:
     """Search, confirm, write the run; nothing is written when interrupted."""
-    out = evidence.must_be_new(args.out)
+    out = evidence.refuse_existing(args.out)
     machine.use_one_thread()
     started = datetime.now(UTC)
     rows = []

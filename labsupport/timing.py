@@ -4,8 +4,8 @@ A machine's speed wanders by more than the effects this course looks for, so no 
 over a stretch of time of its own: f and g are called in turns, and only neighbours are compared.
 
     round    each path timed once, one right after the other
-    block    two rounds, f g g f or g f f g as a coin decides: a steady drift cancels, and so
-             does whatever the second call of a round gains from the first
+    block    two rounds, f g g f or g f f g as a coin decides: neither a drift nor what the
+             second call of a round gains from the first can favour a path
     group    one or two blocks; the shortest time of each path stands for it, since
              interruptions only ever add time; the group yields log(g / f)
     result   the median over groups, between two of the sorted groups (a sign test)
@@ -27,10 +27,10 @@ from scipy.stats import binom
 
 CONFIDENCE = 0.95
 # Copies of one function differ for good, by where they lie in memory; no repetition averages that
-# away. 28 pairs of copies of a 250 µs NumPy function, 0.5 s each: log ratios had a root mean
-# square of 0.06 % when code alone was copied, 0.13 % when its small arrays were too; 95 % of the
-# latter lie within 1.96 x 0.13 %. (Arrays that fill a cache reach 0.5 %: let paths share them.)
-PLACEMENT_FLOOR = 0.0025
+# away. Over 66 pairs of copies of a 270 µs NumPy function with small arrays of their own, 1.5 s a
+# pair, log ratios were off by 0.15 % (root mean square): 95 % lie within 1.96 times that. Copies
+# that share arrays differ less (0.06 %), arrays that fill a cache more (0.3 %): share them.
+PLACEMENT_FLOOR = 0.003
 WARMUP_SHARE = 0.05  # of the budget; each path is called at least twice
 BATCH_CLOCKS = 1000  # a batch lasts at least as long as so many clock readings
 WANTED_GROUPS = 40  # two blocks a group only where that many groups remain
@@ -52,7 +52,7 @@ class Comparison:
     n_groups: int
     batch: int  # calls between two readings of the clock
     warmup_calls: int  # of each path, not among the rows
-    median_f_ns: float  # per call; the quotient of these two is not the paired ratio
+    median_f_ns: float  # per call; median_g_ns / median_f_ns is not the paired ratio
     median_g_ns: float
     warnings: tuple[str, ...]
     rows: pd.DataFrame = field(repr=False)  # one a batch, as measured: COLUMNS
@@ -96,8 +96,7 @@ def compare(
     finally:
         if was_collecting:
             gc.enable()
-    rows = pd.DataFrame(rows, columns=COLUMNS)
-    return summarise(rows, margin, names, batch, calls, clock_ns)
+    return summarise(pd.DataFrame(rows, columns=COLUMNS), margin, names, batch, calls, clock_ns)
 
 
 def _time_batch(call, setup, batch):
@@ -160,14 +159,16 @@ def summarise(rows, margin=0.002, names=("f", "g"), batch=1, warmup_calls=0, clo
 
 def _lowest_ns(rows, names):
     """Shortest time of each group, path and order (f first, g first): [n_groups, 2, 2]."""
-    if set(COLUMNS) - set(rows):
+    if not set(COLUMNS) <= set(rows):
         raise ValueError(f"rows need the columns {COLUMNS}, got {list(rows)}")
-    wanted = pd.MultiIndex.from_product([names, [f"{name} first" for name in names]])
+    if not (fine := rows.ns_per_call.between(0, math.inf, inclusive="neither")).all():
+        raise ValueError(f"ns_per_call is no length of time in row {fine.idxmin()}; mend it")
+    wanted = [(path, f"{first} first") for path in names for first in names]
     cells = rows.groupby(["group", "path", "order"])["ns_per_call"]
     sizes = cells.size().unstack(["path", "order"], fill_value=0)  # [n_groups, path x order]
     uneven = sizes.index[sizes.nunique(axis=1) != 1].tolist()
     if set(sizes) != set(wanted) or uneven:
-        need = f"each group needs each path, order of {list(wanted)} equally often, and no other"
+        need = f"each group needs each (path, order) of {wanted} equally often and no other"
         raise ValueError(f"{need}; leave out unfinished groups {uneven[:5]}")
     return cells.min().unstack(["path", "order"])[wanted].to_numpy().reshape(-1, 2, 2)
 
@@ -175,10 +176,9 @@ def _lowest_ns(rows, names):
 def _doubts(lowest_ns, answer, margin, batch, clock_ns):
     """Yield the reasons not to trust a comparison, each with its figure and what to do."""
     f_ns, g_ns = lowest_ns.min(axis=2).T  # [n_groups] each
-    n_groups = len(f_ns)
-    if n_groups < FEW_GROUPS:
-        times = math.ceil(FEW_GROUPS / n_groups)
-        yield f"too few groups ({n_groups}): make budget_s {times} times as long"
+    if (n_groups := len(f_ns)) < FEW_GROUPS:
+        need_s = 1.1e-9 * (FEW_GROUPS + 1) * 2 * batch * (f_ns + g_ns).mean()  # 2 rounds a block
+        yield f"too few groups ({n_groups}): give budget_s {need_s:.2g} or more, and set-ups' time"
 
     # What g gains by coming second f gains in the other order: the root is one call's share.
     first_ns = np.sqrt(lowest_ns[:, 0, 0] * lowest_ns[:, 1, 1])  # [n_groups]
@@ -225,8 +225,7 @@ def ratio_of_pairs(f_ns, g_ns, confidence=CONFIDENCE, floor=PLACEMENT_FLOOR):
 
 def verdict(low, high, margin):
     """'slower' or 'faster'; 'cannot tell' if the interval holds 1 or lies within the margin."""
-    within_margin = 1 / (1 + margin) <= low and high <= 1 + margin
-    if low <= 1 <= high or within_margin:
+    if low <= 1 <= high or (1 / (1 + margin) <= low and high <= 1 + margin):
         return "cannot tell"
     return "slower" if low > 1 else "faster"
 

@@ -64,8 +64,6 @@ def imported_modules(code: str, package: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(filter(None, [PACKAGE if node.level else "", node.module]))
             names |= {base} | {f"{base}.{alias.name}" for alias in node.names}
-    if re.search(rf"-m[\s\"',]+{PACKAGE}\b", code):  # the command line, started from a cell
-        names.add(f"{PACKAGE}.__main__")
 
     ours = [name.split(".") for name in names if name.split(".")[0] == PACKAGE]
     found = {parts[1] for parts in ours if len(parts) > 1} & modules
@@ -92,6 +90,8 @@ def input_files(cells: list[str], root: Path) -> list[Path]:
     """
     package = root / PACKAGE
     direct = set().union(*(imported_modules(cell, package) for cell in cells))
+    if re.search(rf"-m[\s\"',]+{PACKAGE}\b", "\n".join(cells)):  # its command line may use it all
+        direct = {path.stem for path in package.glob("*.py")}
     modules = [package / f"{name}.py" for name in import_closure(direct, package)]
     files = [*modules, root / "requirements.txt"]
     if modules:

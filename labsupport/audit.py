@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labsupport import books, jsontext, machine, places, seal
-from labsupport.books import MANIFEST, RAW, SUMMARY
+from labsupport.books import MANIFEST, SUMMARY
+from labsupport.columns import RAW, parse
 from labsupport.places import Problem, show
 from labsupport.seal import SEAL
 
@@ -93,7 +94,7 @@ def _examine_run(files: dict, manifest: dict, problems: list[Problem]) -> list[P
     if wrong or RAW not in files:
         return problems + wrong
 
-    columns, misread = books.parse(files[RAW], manifest)
+    columns, misread = parse(files[RAW], manifest["columns"])
     known = {(p.file, p.row, p.column) for p in problems}
     problems += [p for p in misread if (p.file, p.row, p.column) not in known]
     if columns:

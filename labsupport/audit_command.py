@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 from labsupport.audit import FAILED, OTHER_CODE, Audit, audit
-from labsupport.books import MANIFEST, RAW
+from labsupport.books import MANIFEST
+from labsupport.columns import RAW
 from labsupport.seal import SEAL
 
 OTHER_CODE_ADVICE = f"""\

@@ -1,9 +1,8 @@
 """What the rows of a run must satisfy, and the summary that follows from them.
 
-Rows are held as columns: name -> list of values in the order measured, None where a cell is empty
-or unreadable. The `plan` is the part of a run's manifest that says what the columns are for:
+The `plan` is the part of a run's manifest that says what the columns are for:
 
-    columns   name -> "integer", "number", "true/false" or "text"
+    columns   name -> one of columns.KINDS
     factors   name -> the levels; each combination of levels stands in exactly one row
     repeats   the factors that only repeat a measurement, such as seed and round
     total     the integer column that `segments` must add up to, or None
@@ -12,21 +11,14 @@ or unreadable. The `plan` is the part of a run's manifest that says what the col
 """
 
 import math
-import re
 import statistics
 from collections import defaultdict
 from itertools import product
 
-from labsupport import places
+from labsupport.columns import KINDS, RAW, Columns
 from labsupport.places import Problem, show
 
-RAW, MANIFEST, SUMMARY = "raw.csv", "manifest.json", "summary.json"
-DTYPES = {"integer": "int64", "number": "float64", "true/false": "bool", "text": "str"}
-
-_INTEGER = re.compile(r"-?[0-9]{1,19}")
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
-
-Columns = dict[str, list]
+MANIFEST, SUMMARY = "manifest.json", "summary.json"
 
 
 def plan_problems(plan: dict) -> list[Problem]:
@@ -39,6 +31,7 @@ def plan_problems(plan: dict) -> list[Problem]:
         "total": (str, type(None)),
         "agreed": (str, type(None)),
     }
+    plan = plan if isinstance(plan, dict) else {}
     if wrong := [key for key, kind in shapes.items() if not isinstance(plan.get(key, 0), kind)]:
         return [_plan(key, "this entry is missing or of the wrong kind") for key in wrong]
 
@@ -48,8 +41,8 @@ def plan_problems(plan: dict) -> list[Problem]:
     flags = [name for name, kind in columns.items() if kind == "true/false"]
 
     for name, kind in columns.items():
-        if kind not in DTYPES:
-            said = f"found {show(kind)}, expected one of {show(list(DTYPES))}"
+        if kind not in KINDS:
+            said = f"found {show(kind)}, expected one of {show(list(KINDS))}"
             problems.append(_plan(f"columns.{name}", said))
     timed = [] if plan["total"] is None else [("total", plan["total"])]
     timed += [(f"segments[{i}]", name) for i, name in enumerate(plan["segments"])]
@@ -82,44 +75,6 @@ def _are_levels(levels) -> bool:
 
 def _plan(path: str, said: str) -> Problem:
     return Problem(MANIFEST, None, path, said)
-
-
-def parse(data: bytes, plan: dict) -> tuple[Columns, list[Problem]]:
-    """The columns of raw.csv, and a problem for each cell that is not of its column's kind."""
-    header, _, cells = places.parse_csv(data)
-    if header != list(plan["columns"]):
-        return {}, places.header_changes(RAW, list(plan["columns"]), header)
-    columns, problems = {name: [] for name in header}, []
-    for line, row in enumerate(cells, start=2):
-        if len(row) != len(header):
-            said = f"this row has {len(row)} values where the header names {len(header)} columns"
-            problems.append(Problem(RAW, line, None, said))
-            for values in columns.values():
-                values.append(None)
-            continue
-        for (name, kind), cell in zip(plan["columns"].items(), row, strict=True):
-            value = read_cell(cell, kind)
-            columns[name].append(value)
-            if value is None and not (kind == "number" and cell == ""):
-                said = f"found {show(cell)}, expected {_WORDS.get(kind, kind)}"
-                problems.append(Problem(RAW, line, name, said))
-    return columns, problems
-
-
-_WORDS = {"integer": "a whole number", "number": "a number", "true/false": "True or False"}
-
-
-def read_cell(cell: str, kind: str):
-    """The value of one cell, or None where it is empty or not of the kind."""
-    if kind == "text":
-        return cell
-    if kind == "true/false":
-        return {"True": True, "False": False}.get(cell)
-    if kind == "integer":
-        value = int(cell) if _INTEGER.fullmatch(cell) else None
-        return value if value is not None and -(2**63) <= value < 2**63 else None
-    value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
-    return value if math.isfinite(value) else None
 
 
 def row_problems(columns: Columns, plan: dict) -> list[Problem]:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from labsupport import books, jsontext, machine, seal
+from labsupport import books, columns, jsontext, machine, seal
 from labsupport.audit import SCHEMA, Audit, audit, examine, read_files
-from labsupport.books import MANIFEST, RAW, SUMMARY
+from labsupport.books import MANIFEST, SUMMARY
+from labsupport.columns import RAW
 from labsupport.seal import SEAL
 
 __all__ = ["Audit", "Run", "audit", "directory", "read", "refuse_existing", "seal_files", "write"]
@@ -81,7 +82,7 @@ def write(
     do not satisfy what the arguments say of them. Nothing is written in either case.
     """
     out = refuse_existing(out)
-    columns, raw = _raw_csv(rows)
+    kinds, raw = columns.write(rows)
     factors = {name: list(levels) for name, levels in factors.items()}
     manifest = {
         "schema": SCHEMA,
@@ -89,7 +90,7 @@ def write(
         "command": command if isinstance(command, str) else shlex.join(command),
         "config": config,
         "seeds": config.get("seeds", config.get("seed")),
-        "columns": columns,
+        "columns": kinds,
         "factors": factors,
         "repeats": [f for f in factors if f in REPEATS] if repeats is None else list(repeats),
         "total": total,
@@ -108,13 +109,13 @@ def write(
 
     problems = books.plan_problems(manifest)
     if not problems:
-        columns, problems = books.parse(raw, manifest)
-        problems = problems or books.row_problems(columns, manifest)
+        values, problems = columns.parse(raw, kinds)
+        problems = problems or books.row_problems(values, manifest)
     if problems:
         raise ValueError(_refusal(problems))
 
     files = {RAW: raw, MANIFEST: jsontext.dump(manifest)}
-    files[SUMMARY] = jsontext.dump(books.summarise(columns, manifest))
+    files[SUMMARY] = jsontext.dump(books.summarise(values, manifest))
     files[SEAL] = seal.make(files)
     return _write_whole(out, files)
 
@@ -127,23 +128,23 @@ def read(path_or_name: str | Path) -> Run:
     """
     path = Path(path_or_name)
     path = path if path.is_dir() else directory(str(path_or_name))
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-        dtypes = {name: books.DTYPES[kind] for name, kind in manifest["columns"].items()}
-        empty = {name: [""] for name, kind in manifest["columns"].items() if kind != "text"}
-        rows = pd.read_csv(
-            path / RAW,
-            dtype=dtypes,
-            na_values=empty,
-            keep_default_na=False,
-            float_precision="round_trip",
-            encoding="utf-8",
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        said = f"{path} cannot be read as a recorded run ({error})"
-        raise ValueError(f"{said}; see why: python -m labsupport audit {path}") from error
-    return Run(rows, manifest, summary)
+    content = {}
+    for name in (MANIFEST, SUMMARY):
+        content[name], problem = jsontext.parse(name, (path / name).read_bytes())
+        if problem:
+            raise ValueError(_unreadable(path, problem))
+    kinds, problems = content[MANIFEST].get("columns"), books.plan_problems(content[MANIFEST])
+    if not problems:
+        values, problems = columns.parse((path / RAW).read_bytes(), kinds)
+    if problems:
+        raise ValueError(_unreadable(path, problems[0]))
+    series = {name: pd.Series(values[name], dtype=columns.KINDS[kinds[name]]) for name in kinds}
+    return Run(pd.DataFrame(series), content[MANIFEST], content[SUMMARY])
+
+
+def _unreadable(path: Path, problem) -> str:
+    said = f"{path} cannot be read as a recorded run. {problem}"
+    return f"{said}. For everything that is wrong: python -m labsupport audit {path}"
 
 
 def directory(name: str) -> Path:
@@ -181,30 +182,6 @@ def seal_files(path: str | Path) -> Path:
         raise ValueError(_refusal(problems))
     target.write_bytes(files[SEAL])
     return target
-
-
-def _raw_csv(rows: pd.DataFrame) -> tuple[dict[str, str], bytes]:
-    """The kind of each column, and raw.csv: UTF-8, LF, no index, floats as their shortest repr."""
-    rows = rows.infer_objects()
-    if not rows.columns.is_unique or not all(isinstance(name, str) for name in rows.columns):
-        raise ValueError(f"Columns need names that are texts and differ: {list(rows.columns)}.")
-    columns = {name: _kind(rows[name]) for name in rows.columns}
-    return columns, rows.to_csv(index=False, lineterminator="\n").encode("utf-8")
-
-
-def _kind(column: pd.Series) -> str:
-    if pd.api.types.is_bool_dtype(column):
-        return "true/false"
-    if pd.api.types.is_integer_dtype(column):
-        return "integer"
-    if pd.api.types.is_float_dtype(column):
-        return "number"
-    if all(isinstance(value, str) and not {"\n", "\r"} & set(value) for value in column):
-        return "text"
-    raise ValueError(
-        f"Column {column.name!r} ({column.dtype}) cannot be recorded: use integers, numbers, "
-        "True/False, or texts of one line without missing values."
-    )
 
 
 def _utc(moment: datetime, name: str) -> str:

@@ -80,7 +80,7 @@ def sources() -> dict[str, str]:
     modules = [m for name, m in list(sys.modules.items()) if _is_ours(name)]
     files = {Path(m.__file__).resolve() for m in modules if getattr(m, "__file__", None)}
     ours = sorted(file for file in files if PACKAGE in file.parents)
-    return {file.relative_to(ROOT).as_posix(): source_hash(file) for file in ours}
+    return {file.relative_to(PACKAGE.parent).as_posix(): source_hash(file) for file in ours}
 
 
 def source_hash(file: Path) -> str:

@@ -70,9 +70,10 @@ def row_marks(files: dict[str, bytes], name: str) -> list[str]:
 
     A mark is the `crc` of a row's bytes without the line end.
     """
+    stored, _ = jsontext.parse(SEAL, files.get(SEAL, b""))
     try:
-        return _split(json.loads(files[SEAL])["files"][name]["rows"])
-    except (KeyError, TypeError, ValueError):
+        return _split(stored["files"][name]["rows"])
+    except (KeyError, TypeError):  # no seal, or a damaged one
         return []
 
 
@@ -137,7 +138,9 @@ def _changes_of_the_seal(data: bytes, stored: dict, right: dict) -> list[Problem
 def _contrast(a, b) -> tuple[str, str]:
     """Both values as text, long ones from where they begin to differ."""
     if isinstance(a, str) and isinstance(b, str) and len(a + b) > 80:
-        k = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0)
+        k = next(
+            (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+        )
         return tuple(f"{places.show(x[k : k + 8])} from character {k + 1}" for x in (a, b))
     return places.show(a), places.show(b)
 

@@ -148,7 +148,7 @@ class Table:
         return (
             f"<tr{own}><th scope='row'><a href='{href}'>{row.id}</a></th>"
             f"<td>{html.escape(row.claim)}</td>"
-            f"<td>{html.escape(row.found)} <span class='how'>({row.how})</span></td>"
+            f"<td>{html.escape(row.found)} <span class='how'>{row.how.capitalize()}.</span></td>"
             f"<td><span class='verdict {kind}'>{row.verdict}</span></td></tr>"
         )
 
@@ -156,9 +156,9 @@ class Table:
         return self.rows[["id", "verdict", "found"]].to_string(index=False)
 
 
-def show(chapter: str, *ids: str) -> Table:
-    """The rows `ids` of a chapter's ledger, for the page that makes the checks."""
-    return Table(ledger(chapter, ids))
+def show(chapter: str, *numbers: int) -> Table:
+    """The rows of a chapter's ledger with these numbers, for the page that makes the checks."""
+    return Table(ledger(chapter, [f"{chapter}-{n:02d}" for n in numbers]))
 
 
 def counts() -> pd.DataFrame:

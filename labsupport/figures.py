@@ -37,11 +37,9 @@ def timeline(log: StallLog) -> plt.Figure:
             ax.barh(y, end - start, left=start, height=0.5, color=color)
         ax.vlines(layers, y - 0.25, y + 0.25, color="#1F4E79", lw=1)
         ax.vlines(tokens, y - 0.25, y + 0.25, color="#7A4B00", lw=1)
-        ax.plot(run.elapsed_ms, y, "kv", ms=8)
-        ax.annotate(
-            f"timer stops\n{run.elapsed_ms:.0f} ms", (run.elapsed_ms, y + 0.12),
-            xytext=(0, 12), textcoords="offset points", ha="center", fontsize=9,
-        )  # fmt: skip
+        ax.plot(run.elapsed_ms, y - 0.31, "kv", ms=7)
+        label = f"timer stops, {run.elapsed_ms:.0f} ms"
+        ax.text(run.elapsed_ms, y - 0.39, label, ha="center", va="bottom", fontsize=9)
         for start, end, color in spans:
             if color == GAP:
                 ax.text((start + end) / 2, y, f"{end - start:.0f} ms", ha="center", va="center")
@@ -51,7 +49,7 @@ def timeline(log: StallLog) -> plt.Figure:
         bbox_to_anchor=(0.5, 1.18),
     )  # fmt: skip
     ax.set(
-        yticks=[0, 1], yticklabels=["cold", "warm"], ylim=(1.75, -0.45),
+        yticks=[0, 1], yticklabels=["cold", "warm"], ylim=(1.45, -0.62),
         xlabel="time since the request's own start (ms)", xlim=(0, 1400),
     )  # fmt: skip
     ax.grid(axis="y", visible=False)
@@ -92,40 +90,31 @@ def repeats(log: StallLog) -> plt.Figure:
 def ratio_grid(table: pd.DataFrame) -> plt.Figure:
     """Warm time over cold time for every cell of the search; log colour scale centred on 1.
 
-    `table` is `warmcold.searched`. A cell whose verdict is 'cannot tell' is printed in brackets.
+    `table` is `warmcold.searched`. One panel a kind of hit and allocator; in each, a row a cache
+    and number of new tokens, a column a width and prompt length. "Cannot tell" is in brackets.
     """
-    ys, xs = ["hit", "previous", "cache", "n_new"], ["d_model", "n_prompt"]
-    ratio = table.pivot(index=ys, columns=xs, values="ratio")
-    verdict = table.pivot(index=ys, columns=xs, values="verdict")
-    fig, ax = plt.subplots(figsize=(7.6, 8.2))
-    image = ax.pcolormesh(
-        np.log2(ratio.to_numpy()),
-        cmap="PuOr_r",
-        norm=TwoSlopeNorm(0, vmin=-4, vmax=2),
-        edgecolors="white",
-        lw=1,
-    )
-    for i, j in np.ndindex(ratio.shape):
-        text = f"{ratio.iloc[i, j]:.2f}"
-        if verdict.iloc[i, j] == "cannot tell":
-            text = f"({text})"
-        strong = not -2.2 < np.log2(ratio.iloc[i, j]) < 1.2
-        color = "white" if strong else "black"
-        ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7.5, color=color)
-    ax.set_xticks(np.arange(ratio.shape[1]) + 0.5, [f"{p}" for _, p in ratio.columns])
-    ax.set_yticks(
-        np.arange(ratio.shape[0]) + 0.5,
-        [f"{c}, {h}, {p}, {n} new" for h, p, c, n in ratio.index],
-    )
-    widths = list(dict.fromkeys(d for d, _ in ratio.columns))
-    each = ratio.shape[1] // len(widths)
-    for i, width in enumerate(widths):
-        ax.text((i + 0.5) * each, ratio.shape[0] + 0.2, f"d_model {width}", ha="center")
-        if i:
-            ax.axvline(i * each, color="black", lw=1.5)
-    ax.set(xlabel="prompt length (tokens)")
-    ax.grid(visible=False)
-    bar = fig.colorbar(image, ax=ax, ticks=[-4, -3, -2, -1, 0, 1, 2], shrink=0.8)
+    panels = list(table.groupby(["hit", "allocator"], sort=False))
+    fig, axes = plt.subplots(2, 2, figsize=(9.6, 6.2), sharex=True, sharey=True)
+    norm = TwoSlopeNorm(0, vmin=-4, vmax=2)
+    for ax, ((hit, allocator), part) in zip(axes.flat, panels, strict=True):
+        by = {"index": ["cache", "n_new"], "columns": ["d_model", "n_prompt"]}
+        ratio, verdict = part.pivot(values="ratio", **by), part.pivot(values="verdict", **by)
+        image = ax.pcolormesh(np.log2(ratio), cmap="PuOr_r", norm=norm, edgecolors="white")
+        for i, j in np.ndindex(ratio.shape):
+            text = f"{ratio.iloc[i, j]:.2f}"
+            text = f"({text})" if verdict.iloc[i, j] == "cannot tell" else text
+            strong = not -2.2 < np.log2(ratio.iloc[i, j]) < 1.2
+            color = "white" if strong else "black"
+            ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7.5, color=color)
+        ax.set_title(f"copies {hit}, allocator: {allocator}", fontsize=10)
+        ax.set_xticks(np.arange(ratio.shape[1]) + 0.5, [f"{p}" for _, p in ratio.columns])
+        ax.set_yticks(np.arange(ratio.shape[0]) + 0.5, [f"{c}, {n} new" for c, n in ratio.index])
+        ax.axvline(ratio.shape[1] / 2, color="black", lw=1.5)
+        ax.grid(visible=False)
+    widths = " and ".join(map(str, table["d_model"].unique()))
+    for ax in axes[-1]:
+        ax.set_xlabel(f"prompt length (tokens), at d_model {widths}")
+    bar = fig.colorbar(image, ax=axes, ticks=[-4, -3, -2, -1, 0, 1, 2], shrink=0.8)
     bar.set_ticklabels(["1/16", "1/8", "1/4", "1/2", "1", "2", "4"])
     bar.set_label("warm time / cold time (log scale)")
     return fig

@@ -7,12 +7,17 @@ the last prompt token before it goes on. Both then decode alike and must give eq
 
 import copy
 import gc
-from dataclasses import dataclass
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
 from time import perf_counter_ns
 
 import numpy as np
 import psutil
 
+from labsupport import machine
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.kvcache import ConcatCache, DoublingCache, KVCache, PreallocatedCache
 
@@ -33,20 +38,25 @@ CACHES = {
 HITS = {"rows": KVCache.copy, "whole storage": copy.deepcopy}
 
 
+# glibc gives freed memory back to the system above these sizes, and moves them as it goes unless
+# they are set (mallopt(3)). Elsewhere the names mean nothing and both allocators are one.
+ALLOCATORS = {
+    "default": {},
+    "keeps memory": {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)},
+}
+
+
 @dataclass(frozen=True)
 class Cell:
     """One set-up of server and request.
 
-    cache     growth policy, a name of CACHES
-    hit       what a warm request copies, a name of HITS: the rows held, or the storage whole
-    previous  whether the caches of the request before are 'freed' when the next one comes, or
-              still 'held' until it is done
+    cache      growth policy, a name of CACHES
+    hit        what a warm request copies, a name of HITS: the rows held, or the storage whole
     d_model, n_prompt, n_new   width, prompt tokens, tokens to produce
     """
 
     cache: str = "preallocated"
     hit: str = "whole storage"
-    previous: str = "held"
     d_model: int = 128
     n_prompt: int = 12
     n_new: int = 12
@@ -128,47 +138,70 @@ def page_faults() -> int:
     return psutil.Process().memory_info().num_page_faults
 
 
-def measure(server: Server, rounds: int, rng: np.random.Generator, warmup: int = 2) -> list[dict]:
+def measure(server: Server, rounds: int, seed: int, warmup: int = 2) -> list[dict]:
     """`rounds` rounds of both requests in random order, one row a request; the collector is off.
 
     Raises AssertionError, before anything is timed, if a request's logits are not those computed
     without a cache.
     """
+    rng = np.random.default_rng(seed)
     reference = server.full()
-    for path in PATHS * warmup:
-        _, logits, _ = getattr(server, path)()
-        off = np.abs(np.array(logits) - reference).max()
-        assert off <= TOLERANCE, f"{path} differs from full recomputation by {off:.2g}"
-
-    rows, held = [], None
     collecting = gc.isenabled()
     gc.disable()
     try:
-        for i in range(rounds):
-            for path in rng.permutation(PATHS):
-                before = page_faults()
-                (t0, t1, t2, t3), logits, caches = getattr(server, path)()
-                faults = page_faults() - before
-                bytes_copied, n_allocations = server.moved(path, caches)
-                rows.append(
-                    {
-                        "round": i,
-                        "path": str(path),
-                        "total_ns": t3 - t0,
-                        "take_ns": t1 - t0,
-                        "first_ns": t2 - t1,
-                        "decode_ns": t3 - t2,
-                        "bytes_copied": bytes_copied,
-                        "n_allocations": n_allocations,
-                        "page_faults": faults,
-                        "agreed": bool(np.abs(np.array(logits) - reference).max() <= TOLERANCE),
-                    }
-                )
-                if server.cell.previous == "held":
-                    held = caches  # lets go of the request before this one
-                del caches
+        for path in PATHS * warmup:
+            row = _timed(server, path, reference)
+            assert row["agreed"], f"a {path} request differs from full recomputation: {server.cell}"
+        return [
+            {"round": i, **_timed(server, str(path), reference)}
+            for i in range(rounds)
+            for path in rng.permutation(PATHS)
+        ]
     finally:
-        del held
         if collecting:
             gc.enable()
-    return rows
+
+
+def _timed(server: Server, path: str, reference: np.ndarray) -> dict:
+    """One request's row. Its caches are let go on return: the next one finds nothing held."""
+    before = page_faults()
+    (t0, t1, t2, t3), logits, caches = getattr(server, path)()
+    faults = page_faults() - before
+    bytes_copied, n_allocations = server.moved(path, caches)
+    return {
+        "path": path,
+        "total_ns": t3 - t0,
+        "take_ns": t1 - t0,
+        "first_ns": t2 - t1,
+        "decode_ns": t3 - t2,
+        "bytes_copied": bytes_copied,
+        "n_allocations": n_allocations,
+        "page_faults": faults,
+        "agreed": bool(np.abs(np.array(logits) - reference).max() <= TOLERANCE),
+    }
+
+
+def in_fresh_process(cell: Cell, rounds: int, seed: int, allocator: str = "default") -> list[dict]:
+    """`measure` in a new process that serves nothing else, with the allocator set as named.
+
+    What an allocator does depends on what the process has asked of it before; here that is nothing.
+    Raises RuntimeError with the process's own message if it fails.
+    """
+    asked = json.dumps({"cell": asdict(cell), "rounds": rounds, "seed": seed})
+    done = subprocess.run(
+        [sys.executable, "-c", "from labsupport import serving; serving.answer()"],
+        input=asked,
+        capture_output=True,
+        text=True,
+        env=os.environ | dict.fromkeys(machine.THREAD_VARIABLES, "1") | ALLOCATORS[allocator],
+    )
+    if done.returncode:
+        raise RuntimeError(f"the server process for {cell} failed:\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def answer() -> None:
+    """The other side of `in_fresh_process`: a request on stdin, the rows on stdout."""
+    asked = json.load(sys.stdin)
+    server = Server(Cell(**asked["cell"]), asked["seed"])
+    json.dump(measure(server, asked["rounds"], asked["seed"]), sys.stdout)

@@ -21,19 +21,23 @@ from pathlib import Path
 
 import pandas as pd
 
-# tag -> the forms its message may take; named groups become the event's fields.
+# tag -> the forms its message may take, each with an example; named groups become fields.
 FORMS = {
-    "TIMER_START": [r"(?P<started_at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)"],
-    "INPUT_RECV": [r"payload_size=(?P<payload_bytes>\d+) bytes"],
-    "TOKENIZE": [r"(?P<n_tokens>\d+) tokens generated"],
-    "CACHE_QUERY": [r"state=(?P<state>\w+), entries=(?P<entries>\d+)"],
-    "STALL": [r".+"],
-    "FORWARD": [r"layer_(?P<layer>\d+) (?P<mark>entry|stalled)\.*"],
-    "OUTPUT": [
-        r"token_(?P<token>\d+) emitted: (?P<at_s>\d+(?:\.\d+)?)s",
-        r"hash=(?P<hash>[0-9a-f]+)",
-    ],
-    "TIMER_STOP": [r"elapsed=(?P<elapsed_ms>\d+(?:\.\d+)?)ms"],
+    "TIMER_START": {
+        "2024-01-15T03:47:22.331Z": r"(?P<started_at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)"
+    },
+    "INPUT_RECV": {"payload_size=512 bytes": r"payload_size=(?P<payload_bytes>\d+) bytes"},
+    "TOKENIZE": {"12 tokens generated": r"(?P<n_tokens>\d+) tokens generated"},
+    "CACHE_QUERY": {
+        "state=warm, entries=12": r"state=(?P<state>\w+), entries=(?P<entries>\d+)",
+    },
+    "STALL": {"waiting for previous allocation": r".+"},
+    "FORWARD": {"layer_0 entry...": r"layer_(?P<layer>\d+) (?P<mark>entry|stalled)\.*"},
+    "OUTPUT": {
+        "token_0 emitted: 0.892s": r"token_(?P<token>\d+) emitted: (?P<at_s>\d+(?:\.\d+)?)s",
+        "hash=9c2a5f1b": r"hash=(?P<hash>[0-9a-f]+)",
+    },
+    "TIMER_STOP": {"elapsed=847ms": r"elapsed=(?P<elapsed_ms>\d+(?:\.\d+)?)ms"},
 }
 INTEGERS = {"payload_bytes", "n_tokens", "entries", "layer", "token"}
 EVENT_COLUMNS = [
@@ -99,7 +103,8 @@ class Run:
 
 def _fields(tag: str, message: str) -> dict | None:
     """What the message says, or None where it has none of its tag's forms."""
-    matches = [re.fullmatch(form, message) for form in FORMS.get(tag, [".*"])]
+    forms = FORMS.get(tag, {"anything": ".*"}).values()
+    matches = [re.fullmatch(form, message) for form in forms]
     found = next((m.groupdict() for m in matches if m), None)
     if found is None:
         return None
@@ -132,8 +137,8 @@ def _event(number: int, line: str, name: str) -> Event:
         raise TraceError(f"{name}, line {number}: [{tag}] {message!r}: {error}.") from error
     if fields is None:
         raise TraceError(
-            f"{name}, line {number}: [{tag}] cannot read {message!r}; "
-            f"expected {' or '.join(FORMS[tag])}. Was the line cut?"
+            f"{name}, line {number}: [{tag}] cannot read {message!r}; expected something like "
+            f"{' or '.join(map(repr, FORMS[tag]))}. Was the line cut?"
         )
     return Event(number, tag, message, fields)
 

@@ -2,14 +2,11 @@
 
     python -m labsupport warmcold --out outputs/my-search
 
-times every cell of the grid in two separate processes: `search`, from which candidates are picked,
-and `confirm`, which alone decides whether they stand.
+times every cell of the grid twice, each time in a new process: in the phase `search`, from which
+candidates are picked, and in the phase `confirm`, which alone decides whether they stand.
 """
 
 import itertools
-import multiprocessing
-import sys
-from dataclasses import asdict
 from datetime import UTC, datetime
 
 import numpy as np
@@ -18,6 +15,7 @@ from tqdm import tqdm
 
 from labsupport import evidence, machine, timing
 from labsupport.serving import (
+    ALLOCATORS,
     CACHES,
     CAPACITY,
     HITS,
@@ -27,8 +25,7 @@ from labsupport.serving import (
     TOLERANCE,
     VOCAB_SIZE,
     Cell,
-    Server,
-    measure,
+    in_fresh_process,
 )
 
 MARGIN = 0.02  # effects below 2 % are not looked for
@@ -37,22 +34,25 @@ PHASES = ("search", "confirm")
 GRID = {
     "cache": list(CACHES),
     "hit": list(HITS),
-    "previous": ["freed", "held"],
+    "allocator": list(ALLOCATORS),
     "d_model": [16, 128],
     "n_prompt": [4, 12, 48, 192],
     "n_new": [1, 12],
 }
 
 
-def _search(phase: str, rounds: int, seed: int, grid: dict) -> list[dict]:
-    """Every cell of the grid, in an order of its own; runs in a process of its own."""
-    machine.use_one_thread()
+def _times(phase: str, rounds: int, seed: int, grid: dict) -> list[dict]:
+    """Every cell of the grid, in random order, each in a process of its own."""
     rng = np.random.default_rng([seed, PHASES.index(phase)])
-    cells = [Cell(*levels) for levels in itertools.product(*grid.values())]
+    cells = [dict(zip(grid, levels, strict=True)) for levels in itertools.product(*grid.values())]
     rows = []
-    for i in tqdm(rng.permutation(len(cells)), desc=phase, file=sys.stderr):
-        timed = measure(Server(cells[i], seed), rounds, rng)
-        rows += [{"phase": phase, **asdict(cells[i]), **row} for row in timed]
+    for i in tqdm(rng.permutation(len(cells)), desc=phase, disable=None):
+        levels = dict(cells[i])
+        allocator = levels.pop("allocator")
+        timed = in_fresh_process(
+            Cell(**levels), rounds, seed=int(rng.integers(2**31)), allocator=allocator
+        )
+        rows += [{"phase": phase, **cells[i], **row} for row in timed]
     return rows
 
 
@@ -108,10 +108,7 @@ def main(args) -> int:
     out = evidence.refuse_existing(args.out)
     machine.use_one_thread()
     started = datetime.now(UTC)
-    rows = []
-    for phase in PHASES:  # each in a process of its own: memory layout and allocator start afresh
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            rows += pool.apply(_search, (phase, args.rounds, args.seed, GRID))
+    rows = [row for phase in PHASES for row in _times(phase, args.rounds, args.seed, GRID)]
     table = pd.DataFrame(rows)
     evidence.write(
         out,

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 
 import build as builder
 import nbformat
@@ -188,6 +189,38 @@ def test_unknown_inputs_keep_nothing(book):
 def test_a_page_without_html_is_missed(book):
     write(book / "_build" / "html", {"index.html": "", "chapters/one.html": ""})
     assert builder.missing_pages(book / "_build", toc_pages(book)) == ["chapters/two"]
+
+
+def test_a_build_without_a_page_fails(book, monkeypatch, capsys):
+    write(book / "_build" / "html", {"index.html": "", "chapters/one.html": ""})
+    passed = subprocess.CompletedProcess([], returncode=0)
+    monkeypatch.setattr(builder.subprocess, "run", lambda *args, **options: passed)
+    monkeypatch.setattr(builder, "drop_unfinished", lambda *args: None)
+    assert builder.build_book(book) == 1
+    assert "chapters/two" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "afresh"),
+    [
+        ("_toc.yml", True),
+        ("_config.yml", True),
+        ("requirements.txt", True),
+        ("_static/tiny.css", True),
+        ("index.md", False),
+    ],
+)
+def test_what_concerns_every_page_starts_the_pages_afresh(book, file, afresh):
+    write(book / "_build", {"html/index.html": "", "passed": builder.whole_book_mark(book)})
+    write(book, {file: BOOK[file] + "# changed\n"})
+    builder.drop_unfinished(book / "_build" / "passed", builder.whole_book_mark(book))
+    assert (book / "_build" / "html" / "index.html").exists() is not afresh
+
+
+def test_a_build_that_did_not_pass_starts_the_pages_afresh(book):
+    write(book / "_build", {"html/index.html": ""})
+    builder.drop_unfinished(book / "_build" / "passed", builder.whole_book_mark(book))
+    assert not (book / "_build" / "html").exists()
 
 
 def test_a_tiny_book_from_end_to_end(book, monkeypatch, capfd):

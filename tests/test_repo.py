@@ -71,7 +71,7 @@ def test_a_chapter_has_the_parts_of_a_page(chapter):
         "what to know first": r"(?i)you need|need to know|what you should know",
         "how long it takes": r"(?i)\b(minutes|hour)",
         "a prediction": r"(?i)\bpredict",
-        "claims": r"(?im)^#+ .*claim",
+        "claims": r"(?i)\bledger\b",
         "exercises": r"(?m)^#+ Exercises",
         "further reading": r"(?m)^#+ Further reading",
     }.items():

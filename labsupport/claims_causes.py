@@ -152,7 +152,7 @@ def _(said, ev):
 
 
 def _cause(*names):
-    """Contradicted when no form of the hypothesis survives; else undecided among the survivors."""
+    """Contradicted when no form of it survives; undecided beside others; in shape when alone."""
 
     def check(said, ev):
         table = scoring.verdicts(scoring.score(ev.log))
@@ -163,7 +163,7 @@ def _cause(*names):
             failed = [f.replace("fits", "fit").replace("predicts", "predict") for f in failed]
             return decide(False, f"Its simulator does not {' or '.join(failed)}.")
         if own == alive:
-            return decide(True, "It alone survives.")
+            return decide(False, "Of the rivals tried it alone survives.", in_shape=True)
         rivals = ", ".join(f"'{name}'" for name in alive if name not in own)
         return unsettled(
             f"'{own[0]}' survives, and so do {rivals}.",

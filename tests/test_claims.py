@@ -1,0 +1,345 @@
+"""The ledger: every verdict is computed, and follows the figures it is computed from.
+
+For each claim one figure, of the source or of the record, is doctored; its verdict must change to
+the one named. A check that looked at nothing, or at its own answer, would not follow.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from labsupport import claims, claims_causes, claims_stall, traces
+
+STALL = {claim.id: claim for claim in claims.of_chapter("stall")}
+EVIDENCE = claims.evidence_of("stall")
+
+
+def events_edited(trace, which, edit):
+    """Evidence in which the text of a trace's events went through `edit(tag, message)`."""
+    run = EVIDENCE.log.run(trace, which)
+    lines = [f"[{e.tag}] {edit(e.tag, e.message)}" for e in run.events]
+    edited = replace(traces.read("\n".join(lines) + "\n")[0], env=run.env)
+    return run_replaced(trace, which, edited)
+
+
+def run_replaced(trace, which, run):
+    runs = list(EVIDENCE.log.runs[trace])
+    runs[which - 1] = run
+    return EVIDENCE.with_log(runs={**EVIDENCE.log.runs, trace: runs})
+
+
+def swapped(old, new, trace="default", which=2):
+    def edit(tag, message):
+        return message.replace(old, new)
+
+    return events_edited(trace, which, edit)
+
+
+def every_stop(late_ms):
+    """All timers stop `late_ms` after the last token."""
+    runs = {}
+    for name, pair in EVIDENCE.log.runs.items():
+        runs[name] = []
+        for run in pair:
+            stop = f"elapsed={run.emissions_ms[-1] + late_ms:.0f}ms"
+            lines = [
+                f"[{e.tag}] {stop if e.tag == 'TIMER_STOP' else e.message}" for e in run.events
+            ]
+            runs[name].append(replace(traces.read("\n".join(lines) + "\n")[0], env=run.env))
+    return EVIDENCE.with_log(runs=runs)
+
+
+def second_starts_at(clock_by_trace):
+    runs = dict(EVIDENCE.log.runs)
+    for name, clock in clock_by_trace.items():
+        run = runs[name][1]
+        lines = [f"[{e.tag}] {clock if e.tag == 'TIMER_START' else e.message}" for e in run.events]
+        second = replace(traces.read("\n".join(lines) + "\n")[0], env=run.env)
+        runs[name] = [runs[name][0], second]
+    return EVIDENCE.with_log(runs=runs)
+
+
+def layers(state, stamps):
+    table = EVIDENCE.log.layers.copy()
+    table.loc[table["state"] == state, "at_ms"] = list(stamps)
+    return EVIDENCE.with_log(layers=table)
+
+
+def repeats(**columns):
+    return EVIDENCE.with_log(repeats=EVIDENCE.log.repeats.assign(**columns))
+
+
+def times(state, values):
+    table = EVIDENCE.log.repeats.copy()
+    table.loc[table["state"] == state, "time_ms"] = list(values)
+    return EVIDENCE.with_log(repeats=table)
+
+
+def deviations_from_the_mean():
+    table = EVIDENCE.log.repeats
+    mean = table.groupby("state")["time_ms"].transform("mean").round()
+    return repeats(printed_deviation_ms=table["time_ms"] - mean.astype(int))
+
+
+def unmarked(trace, which):
+    """The run with waits and stalled layers, as the default warm one has them."""
+    return run_replaced(trace, which, EVIDENCE.log.run("default", 2))
+
+
+def more_pairs(trace, n):
+    pair = EVIDENCE.log.runs[trace]
+    return EVIDENCE.with_log(runs={**EVIDENCE.log.runs, trace: [*pair * n]})
+
+
+def env_of(trace, env):
+    return run_replaced(trace, 2, replace(EVIDENCE.log.run(trace, 2), env=env))
+
+
+def stamped_stalls():
+    """Every wait of the warm run carries a time, as the log should have printed."""
+    run = EVIDENCE.log.run("default", 2)
+    events = [
+        replace(e, fields={**e.fields, "at_ms": 10.0}) if e.tag == "STALL" else e
+        for e in run.events
+    ]
+    return run_replaced("default", 2, replace(run, events=tuple(events)))
+
+
+def stamped_layers():
+    run = EVIDENCE.log.run("preallocated", 2)
+    events = [
+        replace(e, fields={**e.fields, "at_ms": 10.0}) if e.tag == "FORWARD" else e
+        for e in run.events
+    ]
+    return run_replaced("preallocated", 2, replace(run, events=tuple(events)))
+
+
+def warm_slowed(factor, where=None):
+    """The searched rows with warm times multiplied, in all cells or where `where` holds."""
+    rows = EVIDENCE.searched.copy()
+    hit = rows["path"] == "warm"
+    if where is not None:
+        hit &= where(rows)
+    rows.loc[hit, "total_ns"] = (rows.loc[hit, "total_ns"] * factor).astype(int)
+    return replace(EVIDENCE, searched=rows)
+
+
+def preallocated_warm_as_cold():
+    """Preallocated cells in which warm takes half as long as cold."""
+    rows = EVIDENCE.searched.copy()
+    key = [c for c in rows.columns[: list(rows.columns).index("round") + 1]]
+    cold = rows[rows["path"] == "cold"].set_index(key)["total_ns"]
+    hit = (rows["path"] == "warm") & (rows["cache"] == "preallocated")
+    rows.loc[hit, "total_ns"] = (
+        cold.loc[pd.MultiIndex.from_frame(rows.loc[hit, key])].to_numpy() // 2
+    )
+    return replace(EVIDENCE, searched=rows)
+
+
+HOLDS, IN_SHAPE = claims.HOLDS, claims.IN_SHAPE
+CONTRADICTED, CANNOT_TELL = claims.CONTRADICTED, claims.CANNOT_TELL
+
+# id: (doctored figures of the source or None, doctored evidence or None, the verdict then)
+DOCTORED = {
+    "stall-01": ({"warm_ms": 1205}, None, CONTRADICTED),
+    "stall-02": ({"difference_ms": 375}, None, CONTRADICTED),
+    "stall-03": ({"gap_ms": 23}, None, HOLDS),
+    "stall-04": ({"input_us": 13_000, "weights_us": 12_000}, None, HOLDS),
+    "stall-05": (None, lambda: every_stop(1), HOLDS),
+    "stall-06": (
+        None,
+        lambda: second_starts_at(
+            {
+                "default": "2024-01-15T03:47:23.301Z",
+                "preallocated": "2024-01-15T03:48:02.133Z",
+                "history-off": "2024-01-15T03:48:46.203Z",
+            }
+        ),
+        HOLDS,
+    ),
+    "stall-07": ({"warm": 6}, None, CONTRADICTED),
+    "stall-08": (None, lambda: swapped("layer_3 stalled.", "layer_3 entry..."), CONTRADICTED),
+    "stall-09": (None, lambda: layers("warm", [*range(231, 456, 25), 457]), CONTRADICTED),
+    "stall-10": ({"penalty_ms": 18}, None, HOLDS),
+    "stall-11": ({"warm_ms": 1097}, None, HOLDS),
+    "stall-12": (None, lambda: run_replaced("default", 2, ten_spread_waits()), HOLDS),
+    "stall-13": (
+        None,
+        lambda: layers("cold", [147, 153, 162, 168, 177, 181, 190, 195, 204, 210]),
+        HOLDS,
+    ),
+    "stall-14": (
+        None,
+        lambda: layers("warm", 231 + np.cumsum([0, 10, 13, 16, 19, 22, 25, 28, 31, 34])),
+        HOLDS,
+    ),
+    "stall-15": (None, lambda: layers("warm", range(231, 901, 74)), HOLDS),
+    "stall-16": ({"mean_ms": 847}, None, CONTRADICTED),
+    "stall-17": ({"mean_ms": 1201}, None, HOLDS),
+    "stall-18": (None, deviations_from_the_mean, HOLDS),
+    "stall-19": (None, deviations_from_the_mean, HOLDS),
+    "stall-20": ({"sd_ms": 6.6}, None, HOLDS),
+    "stall-21": ({"sd_ms": 8.5}, None, HOLDS),
+    "stall-22": (None, lambda: repeats(printed_deviation_ms=9), HOLDS),
+    "stall-23": (None, lambda: times("warm", [850, 1187, 1205, 1200, 1213]), CONTRADICTED),
+    "stall-24": (None, lambda: times("warm", [1198, 1213, 1205, 1200, 1211]), HOLDS),
+    "stall-25": (
+        None,
+        lambda: EVIDENCE.with_log(repeats=EVIDENCE.log.repeats.iloc[[1, 0, *range(2, 10)]]),
+        HOLDS,
+    ),
+    "stall-26": ({"per_s": 14.1}, None, CONTRADICTED),
+    "stall-27": ({"time_ms": 1204, "per_s": 10.2}, None, CONTRADICTED),
+    "stall-28": ({"percent": 29}, None, HOLDS),
+    "stall-29": (None, lambda: repeats(state="warm"), HOLDS),
+    "stall-30": (None, lambda: swapped("entries=12", "entries=0", "preallocated"), HOLDS),
+    "stall-31": ({"time_ms": 823}, None, CONTRADICTED),
+    "stall-32": (None, stamped_stalls, HOLDS),
+    "stall-33": (None, lambda: unmarked("preallocated", 2), CONTRADICTED),
+    "stall-34": (None, lambda: unmarked("history-off", 2), CONTRADICTED),
+    "stall-35": (None, stamped_layers, HOLDS),
+    "stall-36": (None, lambda: times("warm", [1150, 1250, 1205, 1160, 1240]), CONTRADICTED),
+    "stall-37": (
+        None,
+        lambda: swapped("elapsed=792ms", "elapsed=848ms", "history-off"),
+        CONTRADICTED,
+    ),
+    "stall-38": (None, lambda: env_of("history-off", {"ALLOCATOR_HISTORY_DEPTH": "0"}), HOLDS),
+    "stall-39": (
+        None,
+        lambda: EVIDENCE.with_log(runs={"default": EVIDENCE.log.runs["default"]}),
+        HOLDS,
+    ),
+    "stall-40": (None, lambda: swapped("9c2a5f1b", "9c2a5f1c", "history-off"), CONTRADICTED),
+    "stall-41": (None, lambda: more_pairs("history-off", 299), HOLDS),
+    "stall-42": ({"removed": 4}, None, CONTRADICTED),
+    "stall-43": (None, lambda: only_the_neighbour_fits(), IN_SHAPE),
+    "stall-44": (None, lambda: only_layers_are_late(), CANNOT_TELL),
+    "stall-45": (None, lambda: unmarked("preallocated", 2), CONTRADICTED),
+    "stall-46": (None, lambda: warm_slowed(0.01), CONTRADICTED),
+    "stall-47": (None, lambda: warm_slowed(0.01), HOLDS),
+    "stall-48": (None, preallocated_warm_as_cold, HOLDS),
+}
+
+
+def ten_spread_waits():
+    """The warm run with one wait before each layer, as a time-out a layer would print."""
+    lines = []
+    for e in EVIDENCE.log.run("default", 2).events:
+        if e.tag == "STALL":
+            continue
+        if e.tag == "FORWARD":
+            lines.append("[STALL] waiting for previous allocation")
+        lines.append(f"[{e.tag}] {e.message}")
+    return traces.read("\n".join(lines) + "\n")[0]
+
+
+def only_the_neighbour_fits():
+    """Both interventions leave every request as slow as the author's drawing says."""
+    warm = EVIDENCE.log.run("default", 2)
+    cold = EVIDENCE.log.run("default", 1)
+    runs = {"preallocated": [warm, warm], "history-off": [cold, warm]}
+    return EVIDENCE.with_log(runs={**EVIDENCE.log.runs, **runs})
+
+
+def only_layers_are_late():
+    """A warm run that lost 25 ms in each layer, nothing else, and ran that way every time."""
+    cold, warm = EVIDENCE.log.runs["default"]
+    later, text = 10 * 25, []
+    for e in warm.events:
+        message = e.message
+        if "at_ms" in e.fields:
+            token = e.fields["token"]
+            message = f"token_{token} emitted: {(cold.emissions_ms[token] + later) / 1000:.3f}s"
+        if e.tag == "TIMER_STOP":
+            message = f"elapsed={cold.elapsed_ms + later:.0f}ms"
+        text.append(f"[{e.tag}] {message}")
+    slow = traces.read("\n".join(text) + "\n")[0]
+    table = EVIDENCE.log.layers.copy()
+    stamps = EVIDENCE.log.layer_stamps_ms("cold")
+    table.loc[table["state"] == "warm", "at_ms"] = list(stamps + 25 * np.arange(1, 11))
+    runs = dict(EVIDENCE.log.runs, default=[cold, slow])
+    late = EVIDENCE.log.repeats["state"].eq("warm") * later + 847
+    return EVIDENCE.with_log(
+        runs=runs, layers=table, repeats=EVIDENCE.log.repeats.assign(time_ms=late)
+    )
+
+
+def test_every_claim_is_doctored_once():
+    assert set(DOCTORED) == set(STALL)
+    assert len(STALL) >= 40
+
+
+@pytest.mark.parametrize("id", sorted(DOCTORED))
+def test_a_doctored_figure_changes_the_verdict(id):
+    claim = STALL[id]
+    figures, evidence, verdict = DOCTORED[id]
+    before = claim.finding(EVIDENCE)
+    doctored = replace(claim, figures=claim.figures | (figures or {}))
+    after = doctored.finding(evidence() if evidence else EVIDENCE)
+    assert after.verdict == verdict, after.found
+    assert before.verdict != after.verdict, before.found
+    assert before.found != after.found or figures
+
+
+def test_the_ledger_holds_several_of_each_kind():
+    counts = claims.counts().loc["The stall puzzle"]
+    assert counts.sum() == len(STALL)
+    assert counts["contradicted"] >= 5
+    assert (counts > 0).all()
+
+
+def test_no_verdict_or_finding_is_stored_in_the_claims():
+    """The modules name verdicts only through decide() and unsettled()."""
+    for module in claims.CHAPTERS["stall"]:
+        source = __import__(module, fromlist=["__file__"]).__file__
+        text = open(source, encoding="utf-8").read()
+        assert "Finding(" not in text.replace("-> Finding", "")
+
+
+def test_statements_state_their_figures():
+    for claim in STALL.values():
+        used = claim.statement.count("{")
+        assert used == len(claim.figures), claim.id
+        for figure in claim.figures.values():
+            assert str(figure) in claim.text(), claim.id
+
+
+def test_an_unknown_verdict_is_refused():
+    with pytest.raises(ValueError, match="no such verdict"):
+        claims.Finding("plausible", "")
+
+
+def test_an_unknown_row_is_refused():
+    with pytest.raises(KeyError):
+        claims.show("stall", 99)
+
+
+def test_rows_link_from_the_ledger_to_the_chapter():
+    row = claims.ledger("stall", ["stall-05"])
+    shown = claims.Table(row)._repr_html_()
+    listed = claims.Table(row, page="chapters/stall.html")._repr_html_()
+    assert "id='claim-stall-05'" in shown
+    assert "href='chapters/stall.html#claim-stall-05'" in listed
+    assert "id=" not in listed
+
+
+def test_html_of_a_claim_is_escaped():
+    row = claims.ledger("stall", ["stall-05"]).assign(claim="<script>")
+    assert "<script>" not in claims.Table(row)._repr_html_()
+
+
+def test_the_failure_bound_is_the_binomial_one():
+    """By another route: at the bound, n clean runs are a 5 % event."""
+    for n in (1, 2, 299, 3000):
+        p = claims_causes.failure_bound(n)
+        assert (1 - p) ** n == pytest.approx(0.05)
+    assert claims_causes.failure_bound(3000) == pytest.approx(3 / 3000, rel=0.01)
+
+
+def test_the_phases_add_up_to_the_last_token():
+    parts = claims_stall.excess_by_phase(EVIDENCE.log)
+    cold, warm = EVIDENCE.log.runs["default"]
+    assert parts.sum() == warm.emissions_ms[-1] - cold.emissions_ms[-1]

@@ -175,7 +175,8 @@ def seal_files(path: str | Path) -> Path:
     if target.exists():
         raise FileExistsError(f"{target} exists already. To seal anew on purpose, delete it first.")
     files, problems = read_files(Path(path))
-    if MANIFEST not in files or b'"transcription"' not in files[MANIFEST]:
+    manifest, _ = jsontext.parse(MANIFEST, files.get(MANIFEST, b""))
+    if not isinstance(manifest, dict) or manifest.get("kind") != "transcription":
         raise ValueError(f'{path} needs a {MANIFEST} of "kind": "transcription" to be sealed.')
     files[SEAL] = seal.make(files)
     if problems := problems + examine(files):

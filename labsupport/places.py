@@ -123,13 +123,13 @@ def line_changes(
 def pair(old: list[str], new: list[str]) -> list[tuple[int | None, int | None]]:
     """The differing lines as (old index, new index), None for a line without a partner."""
     in_place = [(i, i) for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b]
-    if len(old) == len(new) and len(in_place) <= 1:
-        return in_place
+    if len(old) == len(new) and len(in_place) == 1:
+        return in_place  # even where the changed line became a copy of its neighbour
     aligned = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag != "equal":
             aligned += zip_longest(range(i1, i2), range(j1, j2))
-    return min(in_place, aligned, key=len) if len(old) == len(new) else aligned
+    return aligned
 
 
 def header_changes(name: str, old: list[str], new: list[str]) -> list[Problem]:

@@ -132,6 +132,42 @@ def test_any_renamed_entry_of_a_json_file_is_found(whole):
             found_in({**whole, name: (text[:at] + "s" + text[at:]).encode()}, name)
 
 
+def test_an_entry_renamed_or_two_values_swapped_are_placed(whole):
+    manifest = json.loads(whole["manifest.json"])
+    renamed = {("warned" if key == "warmed" else key): x for key, x in manifest.items()}
+    (problem,) = found_in({**whole, "manifest.json": jsontext.dump(renamed)}, "manifest.json")
+    assert problem.column == "warned"
+    swapped = {**manifest, "warmed": manifest["excluded"], "excluded": manifest["warmed"]}
+    problems = found_in({**whole, "manifest.json": jsontext.dump(swapped)}, "manifest.json")
+    assert [p.column for p in problems] == ["warmed", "excluded"]
+
+
+def test_values_written_in_another_way_are_called_so(whole):
+    rewritten = {name: json.dumps(json.loads(whole[name])).encode() for name in FILES[1:]}
+    rewritten["raw.csv"] = whole["raw.csv"].replace(b"full", b'"full"', 1)
+    for name, data in rewritten.items():
+        (problem,) = found_in({**whole, name: data}, name)
+        assert problem.message.startswith("every value reads as it was sealed")
+    ordered = jsontext.dump(dict(sorted(json.loads(whole["manifest.json"]).items())))
+    (problem,) = found_in({**whole, "manifest.json": ordered}, "manifest.json")
+    assert problem.message.startswith("every value reads as it was sealed")
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "word"),
+    [
+        (b'{"a": 1,\n "a": 1}', None, 'the name "a" stands twice'),
+        (b'{"a":\n NaN}', None, "NaN is not a JSON value"),
+        (b'{"a": 1,\n\n b}', 3, "property name"),
+        (b'{"a":\n "\xff"}', 2, "not UTF-8"),
+    ],
+)
+def test_json_that_cannot_be_read_is_answered_with_the_line(whole, data, line, word):
+    (problem,) = found_in({**whole, "summary.json": data}, "summary.json")
+    assert problem.row == line
+    assert word in problem.message
+
+
 def lines_of(problems: list) -> set[int]:
     return {p.row for p in problems}
 
@@ -152,11 +188,15 @@ def test_rows_removed_doubled_swapped_or_moved_are_named(whole):
         swapped = list(rows)
         swapped[i], swapped[j] = rows[j], rows[i]
         assert {i + 2, j + 2} <= lines_of(with_rows(swapped))
+        assert f"lines {i + 2} and {j + 2} have changed" in with_rows(swapped)[0].message
         moved = rows[:i] + rows[i + 1 : j + 1] + [rows[i]] + rows[j + 1 :]
         assert {i + 2, j + 2} <= lines_of(with_rows(moved))
+    for i, j in [(0, 1), (20, 3), (34, 35), (35, 34)]:  # one row replaced by a copy of another
         copied = list(rows)
         copied[i] = rows[j]
-        assert i + 2 in lines_of(with_rows(copied))
+        first, *_ = with_rows(copied)
+        assert first.row == i + 2
+        assert first.column  # not a line that went and another that came
 
 
 def test_a_file_cut_short_anywhere_is_found(whole):

@@ -126,6 +126,15 @@ def test_a_summary_the_rows_do_not_give_is_found_under_any_seal(whole):
     assert problem.column == "rows[1].copy_ns.q3"
 
 
+def test_a_file_too_many_or_too_few_is_found_under_any_seal(whole):
+    files = {**{n: whole[n] for n in FILES}, "more.txt": b"x"}
+    (problem,) = audit.examine(files | {"seal.json": seal.make(files)})
+    assert (problem.file, problem.message) == ("more.txt", "this file does not belong here")
+    del files["more.txt"], files["summary.json"]
+    (problem,) = audit.examine(files | {"seal.json": seal.make(files)})
+    assert (problem.file, problem.message) == ("summary.json", "this file is missing")
+
+
 def test_rows_sealed_anew_still_differ_from_their_manifest(whole):
     table = cells(whole["raw.csv"])
     table[3][table[0].index("note")] = "b"

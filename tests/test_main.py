@@ -92,7 +92,7 @@ def test_what_is_no_run_is_a_usage_error(run, tmp_path, capsys):
 
 
 def test_characters_of_any_kind_can_be_printed(run):
-    change(run / "raw.csv", b"full", "\u0444\u2713".encode() + b"\xff\x07")
+    change(run / "raw.csv", b"agreed\n", "agreed,\u0444\u2713".encode() + b"\xff\x07\n")
     command = [sys.executable, "-X", "utf8=0", "-m", "labsupport", "audit", str(run)]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONIOENCODING": "ascii"}, capture_output=True)
     assert done.returncode == 1, done.stderr

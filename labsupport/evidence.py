@@ -133,8 +133,9 @@ def read(path_or_name: str | Path) -> Run:
         content[name], problem = jsontext.parse(name, (path / name).read_bytes())
         if problem:
             raise ValueError(_unreadable(path, problem))
-    kinds, problems = content[MANIFEST].get("columns"), books.plan_problems(content[MANIFEST])
+    problems = books.plan_problems(content[MANIFEST])
     if not problems:
+        kinds = content[MANIFEST]["columns"]
         values, problems = columns.parse((path / RAW).read_bytes(), kinds)
     if problems:
         raise ValueError(_unreadable(path, problems[0]))

@@ -227,3 +227,6 @@ def test_a_run_that_cannot_be_read_points_to_the_audit(tmp_path):
     raw.unlink()
     with pytest.raises(FileNotFoundError, match=r"raw\.csv"):
         evidence.read(run)
+    (run / "manifest.json").write_bytes(b"[]")
+    with pytest.raises(ValueError, match="python -m labsupport audit"):
+        evidence.read(run)

@@ -94,7 +94,7 @@ def ratio_grid(table: pd.DataFrame) -> plt.Figure:
     and number of new tokens, a column a width and prompt length. "Cannot tell" is in brackets.
     """
     panels = list(table.groupby(["hit", "allocator"], sort=False))
-    fig, axes = plt.subplots(2, 2, figsize=(9.6, 6.2), sharex=True, sharey=True)
+    fig, axes = plt.subplots(2, 2, figsize=(8.6, 6.6), sharex=True, sharey=True)
     norm = TwoSlopeNorm(0, vmin=-4, vmax=2)
     for ax, ((hit, allocator), part) in zip(axes.flat, panels, strict=True):
         by = {"index": ["cache", "n_new"], "columns": ["d_model", "n_prompt"]}
@@ -105,15 +105,15 @@ def ratio_grid(table: pd.DataFrame) -> plt.Figure:
             text = f"({text})" if verdict.iloc[i, j] == "cannot tell" else text
             strong = not -2.2 < np.log2(ratio.iloc[i, j]) < 1.2
             color = "white" if strong else "black"
-            ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7.5, color=color)
+            ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7.8, color=color)
         ax.set_title(f"copies {hit}, allocator: {allocator}", fontsize=10)
         ax.set_xticks(np.arange(ratio.shape[1]) + 0.5, [f"{p}" for _, p in ratio.columns])
         ax.set_yticks(np.arange(ratio.shape[0]) + 0.5, [f"{c}, {n} new" for c, n in ratio.index])
         ax.axvline(ratio.shape[1] / 2, color="black", lw=1.5)
         ax.grid(visible=False)
-    widths = " and ".join(map(str, table["d_model"].unique()))
+    widths = " | ".join(map(str, table["d_model"].unique()))
     for ax in axes[-1]:
-        ax.set_xlabel(f"prompt length (tokens), at d_model {widths}")
+        ax.set_xlabel(f"prompt (tokens), d_model {widths}")
     bar = fig.colorbar(image, ax=axes, ticks=[-4, -3, -2, -1, 0, 1, 2], shrink=0.8)
     bar.set_ticklabels(["1/16", "1/8", "1/4", "1/2", "1", "2", "4"])
     bar.set_label("warm time / cold time (log scale)")

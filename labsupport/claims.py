@@ -1,17 +1,13 @@
-"""The claims ledger: what a source stated, what we found, and a verdict that is computed.
+"""Claims: what a source stated, and the check that gives its verdict.
 
 A claim is a statement with its figures and a check. The check takes the figures and the recorded
-evidence and returns a `Finding`; nothing here stores a verdict, so a changed figure or a changed
-record changes what the page says.
+evidence and returns a `Finding`; nothing stores a verdict, so a changed figure or a changed record
+changes what the page says. `ledger` lists the claims of each chapter.
 """
 
-import html
-import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import pandas as pd
 
 HOLDS = "holds"
 IN_SHAPE = "holds in shape"  # the direction or the exponent, not the number
@@ -24,16 +20,6 @@ HOW = {
     "measured": "measured here",
     "derived": "derived",
 }
-
-# chapter -> the modules that hold its claims, and `evidence()` that loads what their checks read
-CHAPTERS = {
-    "stall": (
-        "labsupport.claims_stall",
-        "labsupport.claims_repeats",
-        "labsupport.claims_causes",
-    )
-}
-PAGES = {"stall": ("The stall puzzle", "chapters/stall.html")}
 
 
 @dataclass(frozen=True)
@@ -92,76 +78,3 @@ def decide(holds: bool, found: str, in_shape: bool = False) -> Finding:
 def unsettled(found: str, would_settle: str) -> Finding:
     """`cannot tell`, with what would settle it."""
     return Finding(CANNOT_TELL, f"{found} What would settle it: {would_settle}.")
-
-
-def of_chapter(chapter: str) -> list[Claim]:
-    """The claims of a chapter, in the order of their ids."""
-    modules = [importlib.import_module(name) for name in CHAPTERS[chapter]]
-    return sorted((c for m in modules for c in m.CLAIMS), key=lambda c: c.id)
-
-
-def evidence_of(chapter: str):
-    """The recorded evidence that the chapter's checks read."""
-    return importlib.import_module(CHAPTERS[chapter][0]).evidence()
-
-
-def ledger(chapter: str, ids: Iterable[str] | None = None) -> pd.DataFrame:
-    """Rows id, claim, how, found, verdict for a chapter, or for some of its ids in that order.
-
-    Raises KeyError for an id that the chapter does not have.
-    """
-    claims = {c.id: c for c in of_chapter(chapter)}
-    if ids is not None:
-        claims = {i: claims[i] for i in ids}
-    evidence = evidence_of(chapter)
-    findings = [c.finding(evidence) for c in claims.values()]
-    return pd.DataFrame(
-        {
-            "id": list(claims),
-            "claim": [c.text() for c in claims.values()],
-            "how": [HOW[c.how] for c in claims.values()],
-            "found": [f.found for f in findings],
-            "verdict": [f.verdict for f in findings],
-        }
-    )
-
-
-class Table:
-    """A ledger as HTML; with `page`, each id links to the row of that page which shows the check.
-
-    Without `page` each row carries the anchor that such links lead to, `claim-<id>`.
-    """
-
-    def __init__(self, rows: pd.DataFrame, page: str | None = None):
-        self.rows, self.page = rows, page
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th scope='col'>{name}</th>" for name in ("", "Claim", "Found", "Verdict"))
-        body = "".join(self._row(row) for row in self.rows.itertuples())
-        return f"<table class='claims'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-    def _row(self, row) -> str:
-        anchor = f"claim-{row.id}"
-        href = f"{self.page}#{anchor}" if self.page else f"#{anchor}"
-        own = "" if self.page else f" id='{anchor}'"
-        kind = row.verdict.replace(" ", "-")
-        return (
-            f"<tr{own}><th scope='row'><a href='{href}'>{row.id}</a></th>"
-            f"<td>{html.escape(row.claim)}</td>"
-            f"<td>{html.escape(row.found)} <span class='how'>{row.how.capitalize()}.</span></td>"
-            f"<td><span class='verdict {kind}'>{row.verdict}</span></td></tr>"
-        )
-
-    def __repr__(self) -> str:
-        return self.rows[["id", "verdict", "found"]].to_string(index=False)
-
-
-def show(chapter: str, *numbers: int) -> Table:
-    """The rows of a chapter's ledger with these numbers, for the page that makes the checks."""
-    return Table(ledger(chapter, [f"{chapter}-{n:02d}" for n in numbers]))
-
-
-def counts() -> pd.DataFrame:
-    """How many claims of each chapter got each verdict: one row a chapter."""
-    tables = {PAGES[chapter][0]: ledger(chapter)["verdict"].value_counts() for chapter in CHAPTERS}
-    return pd.DataFrame(tables).T.reindex(columns=list(VERDICTS)).fillna(0).astype(int)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labsupport import claims, claims_causes, claims_stall, courses, hypotheses
+from labsupport import claims_causes, claims_stall, courses, hypotheses, ledger
 from labsupport.serving import Cell, Server
 
 CHAPTER = Path(__file__).parents[1] / "chapters" / "stall.md"
@@ -55,6 +55,6 @@ def test_the_warm_request_is_the_servers():
 
 def test_every_claim_of_the_ledger_is_shown_in_the_chapter():
     numbers = []
-    for call in re.findall(r'claims\.show\("stall", (.*)\)', TEXT):
+    for call in re.findall(r'ledger\.show\("stall", (.*)\)', TEXT):
         numbers += eval(f"[{call}]", {"range": range})
-    assert sorted(numbers) == list(range(1, len(claims.of_chapter("stall")) + 1))
+    assert sorted(numbers) == list(range(1, len(ledger.of_chapter("stall")) + 1))

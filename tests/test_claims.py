@@ -5,15 +5,16 @@ the one named. A check that looked at nothing, or at its own answer, would not f
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from labsupport import claims, claims_causes, claims_stall, traces
+from labsupport import claims, claims_causes, claims_stall, ledger, traces
 
-STALL = {claim.id: claim for claim in claims.of_chapter("stall")}
-EVIDENCE = claims.evidence_of("stall")
+STALL = {claim.id: claim for claim in ledger.of_chapter("stall")}
+EVIDENCE = ledger.evidence_of("stall")
 
 
 def events_edited(trace, which, edit):
@@ -285,7 +286,7 @@ def test_a_doctored_figure_changes_the_verdict(id):
 
 
 def test_the_ledger_holds_several_of_each_kind():
-    counts = claims.counts().loc["The stall puzzle"]
+    counts = ledger.counts().loc["The stall puzzle"]
     assert counts.sum() == len(STALL)
     assert counts["contradicted"] >= 5
     assert (counts > 0).all()
@@ -293,9 +294,8 @@ def test_the_ledger_holds_several_of_each_kind():
 
 def test_no_verdict_or_finding_is_stored_in_the_claims():
     """The modules name verdicts only through decide() and unsettled()."""
-    for module in claims.CHAPTERS["stall"]:
-        source = __import__(module, fromlist=["__file__"]).__file__
-        text = open(source, encoding="utf-8").read()
+    for module in ledger.CHAPTERS["stall"].modules:
+        text = Path(module.__file__).read_text(encoding="utf-8")
         assert "Finding(" not in text.replace("-> Finding", "")
 
 
@@ -314,21 +314,21 @@ def test_an_unknown_verdict_is_refused():
 
 def test_an_unknown_row_is_refused():
     with pytest.raises(KeyError):
-        claims.show("stall", 99)
+        ledger.show("stall", 99)
 
 
 def test_rows_link_from_the_ledger_to_the_chapter():
-    row = claims.ledger("stall", ["stall-05"])
-    shown = claims.Table(row)._repr_html_()
-    listed = claims.Table(row, page="chapters/stall.html")._repr_html_()
+    row = ledger.rows("stall", ["stall-05"])
+    shown = ledger.Table(row)._repr_html_()
+    listed = ledger.Table(row, page="chapters/stall.html")._repr_html_()
     assert "id='claim-stall-05'" in shown
     assert "href='chapters/stall.html#claim-stall-05'" in listed
     assert "id=" not in listed
 
 
 def test_html_of_a_claim_is_escaped():
-    row = claims.ledger("stall", ["stall-05"]).assign(claim="<script>")
-    assert "<script>" not in claims.Table(row)._repr_html_()
+    row = ledger.rows("stall", ["stall-05"]).assign(claim="<script>")
+    assert "<script>" not in ledger.Table(row)._repr_html_()
 
 
 def test_the_failure_bound_is_the_binomial_one():

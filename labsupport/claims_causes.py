@@ -95,12 +95,20 @@ claim(
 )(_benefit("history-off"))
 
 
-@claim("stall-38", "Only {changed} thing changed: the allocator's view of free space.", changed=1)
+@claim(
+    "stall-38",
+    "With the cache preallocated only {changed} thing changed, the allocator's view of free space.",
+    changed=1,
+)
 def _(said, ev):
-    env = ev.log.run("history-off", 2).env
+    tags = {name: {e.tag for run in runs for e in run.events} for name, runs in ev.log.runs.items()}
+    states = {name: [run.one("state") for run in runs] for name, runs in ev.log.runs.items()}
+    changed = sorted(f"[{tag}]" for tag in tags["preallocated"] - tags["default"])
+    if states["preallocated"] != states["default"]:
+        changed.append(f"cache state '{states['preallocated'][1]}' for '{states['default'][1]}'")
     return decide(
-        len(env) == said["changed"],
-        f"Turning the history off sets {len(env)} variables at once: {', '.join(env) or 'none'}.",
+        len(changed) == said["changed"],
+        f"The traces themselves show {len(changed)} changes of set-up: {', '.join(changed)}.",
     )
 
 
@@ -146,6 +154,15 @@ def _(said, ev):
     steps = ev.log.write_path.groupby("depth")["step"].apply(set)
     gone = sorted(steps["default"] - steps["0"])
     return decide(len(gone) == said["removed"], f"Gone are: {', '.join(gone) or 'none'}.")
+
+
+@claim("stall-49", "Removing the transaction history removed the stall.")
+def _(said, ev):
+    env = ev.log.run("history-off", 2).env
+    found = f"The stall went when {len(env)} settings changed at once: {', '.join(env)}."
+    if len(env) > 1:
+        return unsettled(found, "each of them changed alone")
+    return decide(ev.log.run("history-off", 2).count("STALL") == 0, found)
 
 
 # --- the causes, by the rivals' predictions ---------------------------------------------------

@@ -1,6 +1,8 @@
 """Set-up: which Python it takes, which torch, and when it has nothing to do."""
 
+import ast
 import sys
+from pathlib import Path
 
 import pytest
 import setup_env
@@ -15,6 +17,12 @@ def test_supported_versions_pass(version):
 def test_other_versions_are_refused_with_a_remedy(version):
     with pytest.raises(SystemExit, match=r"needs 3\.11, 3\.12 or 3\.13[\s\S]*PYTHON=python3"):
         setup_env.check_python(version)
+
+
+def test_an_older_python_gets_as_far_as_that_remedy():
+    source = Path(setup_env.__file__).read_text(encoding="utf-8")
+    ast.parse(source, feature_version=(3, 7))
+    assert "from __future__ import annotations" in source
 
 
 @pytest.fixture

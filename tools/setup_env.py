@@ -5,6 +5,8 @@
 Does nothing when .venv already matches requirements.txt and pyproject.toml.
 """
 
+from __future__ import annotations  # so that an older Python gets as far as the clear message
+
 import hashlib
 import os
 import platform
@@ -70,7 +72,7 @@ def install_torch(pin: str) -> None:
     if not pip("--no-deps", "--index-url", TORCH_CPU_INDEX, pin, timeout_s=15):
         print(
             f"{pin}: PyTorch's own index cannot be reached, so the default build is taken.\n"
-            "  On Linux that one may bring CUDA libraries: 3 GB to download, 7 GB on disk.",
+            "  On Linux that one may bring CUDA libraries: some 3 GB to download, more on disk.",
             flush=True,
         )
 

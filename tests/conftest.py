@@ -1,4 +1,4 @@
-"""What the site tests share: the built book on loopback, and a browser that sees nothing else."""
+"""What tests share: the repository's files, the built book on loopback, and a browser."""
 
 import functools
 import http.server
@@ -19,6 +19,11 @@ ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stabl
 NO_BROWSER = """No browser could be started. The site tests need one. Do one of these:
   - install Chromium or Chrome, so that it is on the PATH (Debian: apt-get install chromium);
   - let Playwright fetch its own: python -m playwright install chromium"""
+
+
+def read(name):
+    """The text of a file of the repository."""
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):

@@ -63,7 +63,7 @@ class Fit:
     per_layer: float  # each further layer,
     per_token: float  # each further token,
     first_token: float  # and all of it up to the first token
-    scale: float  # warm over cold at the last token
+    scale: float  # warm over cold at the last token, the saved stretch left out
     row_base: float  # a token step as a constant and
     per_row: float  # a charge a row held, neither negative, over the pair
     n_waits: int
@@ -78,6 +78,7 @@ def fit(log: StallLog) -> Fit:
     held = np.concatenate([rows_held(condition) for condition in DEFAULT])
     (row_base, per_row), _ = nnls(np.stack([np.ones_like(steps), held], axis=1), steps)
     gap = cold_tokens[0] - cold_layers[-1]
+    saved = max(0.0, gap - (warm_tokens[0] - warm_layers[-1]))
     layer_step, token_step = np.diff(cold_layers).mean(), np.diff(cold_tokens).mean()
     return Fit(
         first_layer=cold_layers[0],
@@ -85,12 +86,12 @@ def fit(log: StallLog) -> Fit:
         gap=gap,
         token_step=token_step,
         late=cold_tokens[-1] - cold.elapsed_ms,
-        saved=max(0.0, gap - (warm_tokens[0] - warm_layers[-1])),
+        saved=saved,
         before=warm_layers[0] - cold_layers[0],
         per_layer=np.diff(warm_layers).mean() - layer_step,
         per_token=np.diff(warm_tokens).mean() - token_step,
         first_token=warm_tokens[0] - cold_tokens[0],
-        scale=warm_tokens[-1] / cold_tokens[-1],
+        scale=warm_tokens[-1] / (cold_tokens[-1] - saved),
         row_base=row_base,
         per_row=per_row,
         n_waits=warm.count("STALL"),
@@ -163,6 +164,6 @@ def slow_down(p: Fit, c: Course, condition: Condition) -> Course:
     return Course(
         c.first_layer * p.scale,
         c.layer_step * p.scale,
-        (c.gap + p.saved) * p.scale,
+        c.gap * p.scale,
         c.token_steps * p.scale,
     )

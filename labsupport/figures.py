@@ -94,8 +94,8 @@ def ratio_grid(table: pd.DataFrame) -> plt.Figure:
     and number of new tokens, a column a width and prompt length. "Cannot tell" is in brackets.
     """
     panels = list(table.groupby(["hit", "allocator"], sort=False))
-    fig, axes = plt.subplots(2, 2, figsize=(8.6, 6.6), sharex=True, sharey=True)
-    norm = TwoSlopeNorm(0, vmin=-4, vmax=2)
+    fig, axes = plt.subplots(2, 2, figsize=(9.4, 6.6), sharex=True, sharey=True)
+    norm = TwoSlopeNorm(0, vmin=-5, vmax=3)
     for ax, ((hit, allocator), part) in zip(axes.flat, panels, strict=True):
         by = {"index": ["cache", "n_new"], "columns": ["d_model", "n_prompt"]}
         ratio, verdict = part.pivot(values="ratio", **by), part.pivot(values="verdict", **by)
@@ -106,7 +106,7 @@ def ratio_grid(table: pd.DataFrame) -> plt.Figure:
             strong = not -2.2 < np.log2(ratio.iloc[i, j]) < 1.2
             color = "white" if strong else "black"
             ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7.8, color=color)
-        ax.set_title(f"copies {hit}, allocator: {allocator}", fontsize=10)
+        ax.set_title(f"{hit}, {allocator}", fontsize=10)
         ax.set_xticks(np.arange(ratio.shape[1]) + 0.5, [f"{p}" for _, p in ratio.columns])
         ax.set_yticks(np.arange(ratio.shape[0]) + 0.5, [f"{c}, {n} new" for c, n in ratio.index])
         ax.axvline(ratio.shape[1] / 2, color="black", lw=1.5)
@@ -114,8 +114,8 @@ def ratio_grid(table: pd.DataFrame) -> plt.Figure:
     widths = " | ".join(map(str, table["d_model"].unique()))
     for ax in axes[-1]:
         ax.set_xlabel(f"prompt (tokens), d_model {widths}")
-    bar = fig.colorbar(image, ax=axes, ticks=[-4, -3, -2, -1, 0, 1, 2], shrink=0.8)
-    bar.set_ticklabels(["1/16", "1/8", "1/4", "1/2", "1", "2", "4"])
+    bar = fig.colorbar(image, ax=axes, ticks=range(-5, 4), shrink=0.8)
+    bar.set_ticklabels(["1/32", "1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8"])
     bar.set_label("warm time / cold time (log scale)")
     return fig
 
@@ -151,8 +151,8 @@ def failure_bound(bound, marked: dict[str, int]) -> plt.Figure:
     for name, k in marked.items():
         ax.plot(k, bound(k), "o", color=WARM)
         ax.annotate(
-            f"{name}\n{bound(k):.2g}", (k, bound(k)), xytext=(8, -2), textcoords="offset points",
-            fontsize=9, va="top" if k < 1000 else "bottom",
+            f"{name}: {bound(k):.2g}", (k, bound(k)), xytext=(7, 5), textcoords="offset points",
+            fontsize=9,
         )  # fmt: skip
     ax.set(
         xlabel="clean runs, none failed (log scale)",

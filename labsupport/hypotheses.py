@@ -102,6 +102,12 @@ HYPOTHESES = [
         wait_everywhere,
     ),
     Hypothesis(
+        "overlap",
+        "The first request is not finished when the second comes, and the two compete.",
+        lambda c: c.position == 2,
+        wait_everywhere,
+    ),
+    Hypothesis(
         "order",
         "Whatever comes second is slower: heat, a collector, a scheduler.",
         lambda c: c.position == 2,

@@ -1,33 +1,33 @@
 """The claims ledger: every claim of every chapter with what was found and its computed verdict."""
 
 import html
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import pandas as pd
 
-from labsupport import claims_causes, claims_repeats, claims_stall
+from labsupport import claims_causes, claims_measured, claims_repeats, claims_stall, stall_evidence
 from labsupport.claims import HOW, VERDICTS, Claim
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """A chapter's title, its page, and the modules that hold its claims.
-
-    The first module also has `evidence()`, which loads what their checks read.
-    """
+    """A chapter's title, its page, the modules that hold its claims, and what their checks read."""
 
     title: str
     page: str
     modules: tuple[ModuleType, ...]
+    evidence: Callable[[], Any]
 
 
 CHAPTERS = {
     "stall": Chapter(
         "The stall puzzle",
         "chapters/stall.html",
-        (claims_stall, claims_repeats, claims_causes),
+        (claims_stall, claims_repeats, claims_causes, claims_measured),
+        stall_evidence.evidence,
     )
 }
 
@@ -39,7 +39,7 @@ def of_chapter(chapter: str) -> list[Claim]:
 
 def evidence_of(chapter: str):
     """The recorded evidence that the chapter's checks read."""
-    return CHAPTERS[chapter].modules[0].evidence()
+    return CHAPTERS[chapter].evidence()
 
 
 def rows(chapter: str, ids: Iterable[str] | None = None) -> pd.DataFrame:
@@ -81,11 +81,12 @@ class Table:
         anchor = f"claim-{row.id}"
         href = f"{self.page}#{anchor}" if self.page else f"#{anchor}"
         own = "" if self.page else f" id='{anchor}'"
+        how = "" if row.how == HOW["recomputed"] else f" <span class='how'>({row.how})</span>"
         kind = row.verdict.replace(" ", "-")
         return (
             f"<tr{own}><th scope='row'><a href='{href}'>{row.id}</a></th>"
             f"<td>{html.escape(row.claim)}</td>"
-            f"<td>{html.escape(row.found)} <span class='how'>{row.how.capitalize()}.</span></td>"
+            f"<td>{html.escape(row.found)}{how}</td>"
             f"<td><span class='verdict {kind}'>{row.verdict}</span></td></tr>"
         )
 

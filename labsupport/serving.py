@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from time import perf_counter_ns
 
 import numpy as np
@@ -38,11 +38,15 @@ CACHES = {
 HITS = {"rows": KVCache.copy, "whole storage": copy.deepcopy}
 
 
-# glibc gives freed memory back to the system above these sizes, and moves them as it goes unless
-# they are set (mallopt(3)). Elsewhere the names mean nothing and both allocators are one.
+# glibc gives freed memory back to the system by two ways, each above a size of its own, and moves
+# both sizes as it goes until either is set (mallopt(3)). Elsewhere the names mean nothing.
+TRIM = {"MALLOC_TRIM_THRESHOLD_": str(2**30)}
+MMAP = {"MALLOC_MMAP_THRESHOLD_": str(2**30)}
 ALLOCATORS = {
     "default": {},
-    "keeps memory": {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)},
+    "keeps memory": TRIM | MMAP,
+    "trim threshold alone": TRIM,
+    "mmap threshold alone": MMAP,
 }
 
 
@@ -181,27 +185,47 @@ def _timed(server: Server, path: str, reference: np.ndarray) -> dict:
     }
 
 
-def in_fresh_process(cell: Cell, rounds: int, seed: int, allocator: str = "default") -> list[dict]:
-    """`measure` in a new process that serves nothing else, with the allocator set as named.
+def fill(cache: str, n_tokens: int, n_kv_heads: int = 4, head_dim: int = 32) -> dict:
+    """What it costs to append tokens one by one to an empty cache with room for CAPACITY."""
+    kind, options = CACHES[cache]
+    cache = kind(n_kv_heads, head_dim, **options)
+    row = np.ones((n_kv_heads, 1, head_dim), np.float32)  # [n_kv_heads, n_new, head_dim]
+    before, start = page_faults(), perf_counter_ns()
+    for _ in range(n_tokens):
+        cache.append(row, row)
+    return {
+        "total_ns": perf_counter_ns() - start,
+        "page_faults": page_faults() - before,
+        "bytes_copied": cache.bytes_copied,
+        "n_allocations": cache.n_allocations,
+        "bytes_held": cache.nbytes,
+    }
+
+
+def serve(cell: dict, rounds: int, seed: int) -> list[dict]:
+    """`measure` for a cell given as a dict of its fields."""
+    return measure(Server(Cell(**cell), seed), rounds, seed)
+
+
+def in_fresh_process(task, allocator: str = "default", **arguments):
+    """`serve` or `fill` in a new process that does nothing else, with the allocator as named.
 
     What an allocator does depends on what the process has asked of it before; here that is nothing.
     Raises RuntimeError with the process's own message if it fails.
     """
-    asked = json.dumps({"cell": asdict(cell), "rounds": rounds, "seed": seed})
     done = subprocess.run(
         [sys.executable, "-c", "from labsupport import serving; serving.answer()"],
-        input=asked,
+        input=json.dumps({"task": task.__name__, "arguments": arguments}),
         capture_output=True,
         text=True,
         env=os.environ | dict.fromkeys(machine.THREAD_VARIABLES, "1") | ALLOCATORS[allocator],
     )
     if done.returncode:
-        raise RuntimeError(f"the server process for {cell} failed:\n{done.stderr}")
+        raise RuntimeError(f"the new process failed on {arguments}:\n{done.stderr}")
     return json.loads(done.stdout)
 
 
 def answer() -> None:
-    """The other side of `in_fresh_process`: a request on stdin, the rows on stdout."""
+    """The other side of `in_fresh_process`: a task on stdin, its result on stdout."""
     asked = json.load(sys.stdin)
-    server = Server(Cell(**asked["cell"]), asked["seed"])
-    json.dump(measure(server, asked["rounds"], asked["seed"]), sys.stdout)
+    json.dump({"serve": serve, "fill": fill}[asked["task"]](**asked["arguments"]), sys.stdout)

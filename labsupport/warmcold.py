@@ -15,7 +15,6 @@ from tqdm import tqdm
 
 from labsupport import evidence, machine, timing
 from labsupport.serving import (
-    ALLOCATORS,
     CACHES,
     CAPACITY,
     HITS,
@@ -24,8 +23,8 @@ from labsupport.serving import (
     PATHS,
     TOLERANCE,
     VOCAB_SIZE,
-    Cell,
     in_fresh_process,
+    serve,
 )
 
 MARGIN = 0.02  # effects below 2 % are not looked for
@@ -34,7 +33,7 @@ PHASES = ("search", "confirm")
 GRID = {
     "cache": list(CACHES),
     "hit": list(HITS),
-    "allocator": list(ALLOCATORS),
+    "allocator": ["default", "keeps memory"],
     "d_model": [16, 128],
     "n_prompt": [4, 12, 48, 192],
     "n_new": [1, 12],
@@ -50,7 +49,7 @@ def _times(phase: str, rounds: int, seed: int, grid: dict) -> list[dict]:
         levels = dict(cells[i])
         allocator = levels.pop("allocator")
         timed = in_fresh_process(
-            Cell(**levels), rounds, seed=int(rng.integers(2**31)), allocator=allocator
+            serve, allocator, cell=levels, rounds=rounds, seed=int(rng.integers(2**31))
         )
         rows += [{"phase": phase, **cells[i], **row} for row in timed]
     return rows

@@ -9,13 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labsupport import claims_causes, claims_stall, courses, hypotheses, ledger
+from labsupport import claims_stall, courses, hypotheses, latewrite, ledger, stall_evidence
+from labsupport.decoder import Decoder, DecoderConfig
+from labsupport.guarded import DamagedCacheError, GuardedCache, overlapping_write
+from labsupport.kvcache import PreallocatedCache
 from labsupport.serving import Cell, Server
 
 CHAPTER = Path(__file__).parents[1] / "chapters" / "stall.md"
 TEXT = CHAPTER.read_text(encoding="utf-8")
 CELLS = [c.source for c in jupytext.read(CHAPTER).cells if c.cell_type == "code"]
-LOG = claims_stall.evidence().log
+LOG = stall_evidence.evidence().log
 
 
 def shown(name, **names):
@@ -43,9 +46,29 @@ def test_the_hypothesis_is_the_packages():
         assert shown_trace == hypotheses.simulate(theirs, fit, condition)
 
 
-@pytest.mark.parametrize("n", [1, 2, 10, 299])
-def test_the_failure_bound_is_the_packages(n):
-    assert shown("failure_bound")(n) == claims_causes.failure_bound(n)
+@pytest.mark.parametrize("n", [1, 2, 299, 3000])
+def test_the_failure_bound_is_the_binomial_one(n):
+    """By another route: at the bound, n clean runs are a 5 % event; for large n it is 3 / n."""
+    bound = shown("failure_bound")(n)
+    assert (1 - bound) ** n == pytest.approx(0.05)
+    assert n < 100 or bound == pytest.approx(3 / n, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_the_late_write_is_the_packages(seed):
+    names = {"DecoderConfig": DecoderConfig, "Decoder": Decoder}
+    names |= {"overlapping_write": overlapping_write, "config": latewrite.CONFIG}
+    names |= {"prompt": latewrite.PROMPT}
+    ours = shown("request_after_late_write", **names)
+    for kind in (PreallocatedCache, GuardedCache):
+        answers = []
+        for function in (ours, latewrite.request_after_late_write):
+            try:
+                answers.append(np.array(function(kind, seed)))
+            except DamagedCacheError as error:
+                answers.append(str(error))
+        assert np.array_equal(*answers)
+    assert isinstance(answers[0], str)  # the guarded one refuses
 
 
 def test_the_warm_request_is_the_servers():

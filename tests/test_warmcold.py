@@ -1,5 +1,7 @@
 """The analogue's server and search: right before fast, counted right, judged on fresh rows."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -87,7 +89,8 @@ def test_the_collector_is_as_it_was():
 
 
 def test_a_fresh_process_measures_the_same_requests():
-    rows = serving.in_fresh_process(Cell(**SMALL), rounds=2, seed=3)
+    cell = asdict(Cell(**SMALL))
+    rows = serving.in_fresh_process(serving.serve, cell=cell, rounds=2, seed=3)
     here = serving.measure(Server(Cell(**SMALL), 3), rounds=2, seed=3)
     counted = ["round", "path", "bytes_copied", "n_allocations", "agreed"]
     assert [[r[c] for c in counted] for r in rows] == [[r[c] for c in counted] for r in here]
@@ -95,7 +98,29 @@ def test_a_fresh_process_measures_the_same_requests():
 
 def test_a_failing_process_says_why():
     with pytest.raises(RuntimeError, match="d_model"):
-        serving.in_fresh_process(Cell(d_model=7), rounds=1, seed=0)
+        serving.in_fresh_process(serving.serve, cell={"d_model": 7}, rounds=1, seed=0)
+
+
+@pytest.mark.parametrize("cache", serving.CACHES)
+def test_filling_costs_what_the_policy_says(cache):
+    n, row = 100, 2 * 4 * 32 * 4
+    cost = serving.fill(cache, n)
+    copied = {"concat": n * (n - 1) // 2, "doubling": 127, "preallocated": 0}[cache]
+    assert cost["bytes_copied"] == copied * row
+    held = {"concat": n, "doubling": 128, "preallocated": serving.CAPACITY}[cache]
+    assert cost["bytes_held"] == held * row
+    assert cost == cost | {
+        k: v
+        for k, v in serving.in_fresh_process(serving.fill, cache=cache, n_tokens=n).items()
+        if k not in ("total_ns", "page_faults")
+    }
+
+
+def test_page_faults_see_memory_touched_for_the_first_time():
+    before = serving.page_faults()
+    touched = np.ones(4_000_000)  # 32 MB, far above what an allocator keeps at hand
+    assert serving.page_faults() - before > 100
+    del touched
 
 
 def made_up(ratio, phase="search", hit="rows", n=30, seed=0):

@@ -81,7 +81,11 @@ class Table:
         anchor = f"claim-{row.id}"
         href = f"{self.page}#{anchor}" if self.page else f"#{anchor}"
         own = "" if self.page else f" id='{anchor}'"
-        how = "" if row.how == HOW["recomputed"] else f" <span class='how'>({row.how})</span>"
+        how = (
+            ""
+            if row.how == HOW["recomputed"]
+            else f" <span class='how'>({html.escape(row.how)})</span>"
+        )
         kind = row.verdict.replace(" ", "-")
         return (
             f"<tr{own}><th scope='row'><a href='{href}'>{row.id}</a></th>"

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from labsupport import claims, claims_stall, ledger, traces
+from labsupport import evidence as recorded
 
 STALL = {claim.id: claim for claim in ledger.of_chapter("stall")}
 EVIDENCE = ledger.evidence_of("stall")
@@ -330,6 +331,94 @@ def test_statements_state_their_figures():
         assert used == len(claim.figures), claim.id
         for figure in claim.figures.values():
             assert str(figure) in claim.text(), claim.id
+
+
+def test_figures_are_those_that_the_log_prints():
+    """Where the log's own texts hold a figure, the claim states that one."""
+    directory = recorded.directory("stall-log")
+    box, rates = (
+        (directory / f"{name}.txt").read_text(encoding="utf-8")
+        for name in ("summary-box", "throughput")
+    )
+    printed = EVIDENCE.log.printed
+    says = {id: claim.figures for id, claim in STALL.items()}
+    assert says["stall-16"]["mean_ms"] == printed["mean_cold_ms"]
+    assert says["stall-17"]["mean_ms"] == printed["mean_warm_ms"]
+    assert says["stall-20"]["sd_ms"] == printed["stddev_cold_ms"]
+    assert says["stall-21"]["sd_ms"] == printed["stddev_warm_ms"]
+    assert f"difference: {says['stall-02']['difference_ms']}ms" in box
+    assert f"{says['stall-30']['time_ms']}ms {says['stall-31']['time_ms']}ms" in box
+    for id in ("stall-26", "stall-27"):
+        assert f"{says[id]['tokens']} tokens / {says[id]['time_ms']}ms" in rates
+        assert f"{says[id]['per_s']} tps" in rates
+    assert f"{says['stall-28']['percent']}% slower" in rates
+    assert f"penalty: {says['stall-51']['penalty']} tokens/sec" in rates
+
+
+# Findings beside the verdict's edge: the same claim, a little less or a little more.
+EDGES = {
+    "two settings changed": (
+        "stall-49",
+        lambda: env_of("history-off", {"A": "0", "B": "0"}),
+        CANNOT_TELL,
+    ),
+    "penalty far from one amount": (
+        "stall-24",
+        lambda: times("warm", [1000, 1010, 1020, 1030, 1040]),
+        CONTRADICTED,
+    ),
+    "half the waits": ("stall-12", lambda: EVIDENCE, CANNOT_TELL),
+    "ten waits, all first": (
+        "stall-12",
+        lambda: run_replaced("default", 2, ten_waits_first()),
+        CANNOT_TELL,
+    ),
+    "faster in few set-ups": ("stall-47", lambda: warm_slowed(3), CONTRADICTED),
+    "bent warm steps": (
+        "stall-13",
+        lambda: layers("warm", [231, 250, 281, 300, 331, 356, 381, 400, 431, 456]),
+        CONTRADICTED,
+    ),
+    "a pair within the spread": (
+        "stall-36",
+        lambda: swapped("elapsed=823ms", "elapsed=832ms", "preallocated"),
+        CONTRADICTED,
+    ),
+    "a pair of other times": (
+        "stall-37",
+        lambda: swapped("elapsed=792ms", "elapsed=700ms", "history-off"),
+        CONTRADICTED,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EDGES)
+def test_a_verdict_has_an_edge(case):
+    id, evidence, verdict = EDGES[case]
+    assert STALL[id].finding(evidence()).verdict == verdict
+
+
+def ten_waits_first():
+    run = EVIDENCE.log.run("default", 2)
+    lines = [f"[{e.tag}] {e.message}" for e in run.events]
+    lines[4:4] = ["[STALL] waiting for previous allocation"] * 5
+    return traces.read("\n".join(lines) + "\n")[0]
+
+
+def test_one_pair_is_judged_by_the_pooled_spread():
+    """By hand: squares 173.2 and 365.2 over 4, a difference of 28 over two single requests."""
+    sd = np.sqrt((173.2 / 4 + 365.2 / 4) / 2)
+    assert (
+        f"{28 / (sd * np.sqrt(2)):.1f} standard errors" in STALL["stall-36"].finding(EVIDENCE).found
+    )
+    assert "where 2.3 would do" in STALL["stall-36"].finding(EVIDENCE).found
+
+
+def test_the_way_of_checking_is_shown_where_it_is_not_a_recomputation():
+    html = ledger.Table(ledger.rows("stall", ["stall-43", "stall-05"]))._repr_html_()
+    assert html.count("(derived)") == 1
+    rows = ledger.rows("stall", ["stall-05"]).assign(found="<b>", how="<i>")
+    assert "<b>" not in ledger.Table(rows)._repr_html_()
 
 
 def test_an_unknown_verdict_is_refused():

@@ -1,6 +1,9 @@
 """The analogue's server and search: right before fast, counted right, judged on fresh rows."""
 
+import gc
 from dataclasses import asdict
+from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -80,12 +83,81 @@ def test_segments_add_up_and_each_round_holds_both_paths():
     assert first.nunique() == 2  # the order is not always the same
 
 
-def test_the_collector_is_as_it_was():
-    import gc
+def test_the_order_is_drawn_and_not_alternated():
+    rows = pd.DataFrame(serving.measure(Server(Cell(**SMALL), 0), rounds=12, seed=1))
+    first = rows.groupby("round")["path"].first().tolist()
+    assert any(a == b for a, b in pairwise(first))
+    again = pd.DataFrame(serving.measure(Server(Cell(**SMALL), 0), rounds=12, seed=1))
+    assert first == again.groupby("round")["path"].first().tolist()
+
+
+def test_the_collector_is_off_while_timing_and_back_after():
+    seen = []
+
+    class Watched(Server):
+        def cold(self):
+            seen.append(gc.isenabled())
+            return super().cold()
 
     assert gc.isenabled()
-    serving.measure(Server(Cell(**SMALL), 0), rounds=1, seed=0)
+    serving.measure(Watched(Cell(**SMALL), 0), rounds=3, seed=0, warmup=2)
+    assert seen == [False] * (2 + 3)  # warm-up included
     assert gc.isenabled()
+    with pytest.raises(AssertionError):
+        serving.measure(_answers_off_by(1.0), rounds=1, seed=0)
+    assert gc.isenabled()
+
+
+def _answers_off_by(shift):
+    server = Server(Cell(**SMALL), 0)
+    warm = server.warm
+
+    def shifted():
+        stamps, logits, caches = warm()
+        return stamps, [row + np.float32(shift) for row in logits], caches
+
+    server.warm = shifted
+    return server
+
+
+def test_the_tolerance_is_that_of_rounding():
+    serving.measure(_answers_off_by(1e-6), rounds=1, seed=0)
+    with pytest.raises(AssertionError, match="a warm request differs"):
+        serving.measure(_answers_off_by(1e-3), rounds=1, seed=0)
+
+
+def test_stamps_go_to_their_segments_and_faults_are_counted(monkeypatch):
+    """With a clock and a counter of our own: each reading is ten times as far as the last."""
+    readings = iter([0, 1, 11, 111, 1000, 1002, 1022, 1222])
+    monkeypatch.setattr(serving, "perf_counter_ns", lambda: next(readings))
+    counts = iter([5, 8, 8, 20])
+    monkeypatch.setattr(serving, "page_faults", lambda: next(counts))
+    server = Server(Cell(**SMALL), 0)
+    rows = serving.measure(server, rounds=1, seed=0, warmup=0)
+    parts = [[r[c] for c in ("take_ns", "first_ns", "decode_ns", "total_ns")] for r in rows]
+    assert parts == [[1, 10, 100, 111], [2, 20, 200, 222]]
+    assert [r["page_faults"] for r in rows] == [3, 12]
+
+
+def test_a_fresh_process_gets_one_thread_and_its_allocator(monkeypatch):
+    asked = []
+
+    def run(command, **options):
+        asked.append(options["env"])
+        return SimpleNamespace(returncode=0, stdout="[]")
+
+    monkeypatch.setattr(serving.subprocess, "run", run)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    for allocator in serving.ALLOCATORS:
+        serving.in_fresh_process(serving.serve, allocator, cell={}, rounds=1, seed=0)
+    assert all(env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == "1" for env in asked)
+    names = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+    assert [[n in env for n in names] for env in asked] == [
+        [False, False],
+        [True, True],
+        [True, False],
+        [False, True],
+    ]
 
 
 def test_a_fresh_process_measures_the_same_requests():

@@ -1,0 +1,115 @@
+"""`python -m labsupport profile --out DIR`: times the paths of `labsupport.profile`, records them.
+
+To import this module is to hold the process at one thread.
+"""
+# ruff: noqa: E402 (the thread pools are set before NumPy, which makes them, is loaded)
+
+import sys
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+
+import threadpoolctl
+
+from labsupport import machine
+
+machine.use_one_thread()
+
+from labsupport import evidence, profile, timing
+from labsupport.profile import Case
+
+HELP = {
+    "width": "numbers a token is held in",
+    "layers": "layers of the decoder",
+    "heads": "heads of a layer; the width is a multiple",
+    "tokens": "tokens of a query",
+    "prefix": "how many of them, from the first, are reused",
+    "seeds": "models, each with weights and tokens of its own",
+    "rounds": "rounds a seed; every path once a round",
+}
+
+
+def add_arguments(parser):
+    """The options of the command: --out, and one for each field of a Case."""
+    parser.add_argument("--out", required=True, help="a directory that does not exist yet")
+    for field in fields(Case):
+        said = f"{HELP[field.name]} ({field.default})"
+        parser.add_argument(f"--{field.name}", type=int, default=field.default, help=said)
+
+
+def main(args):
+    """Measure, then write the run whole: 0, or 1 if it cannot be trusted, 2 for wrong options."""
+    try:
+        case = Case(**{field.name: getattr(args, field.name) for field in fields(Case)})
+    except ValueError as error:
+        print(f"{error}. See: python -m labsupport profile --help", file=sys.stderr)
+        return 2
+    out = evidence.refuse_existing(args.out)
+
+    try:
+        rows, config = record(out, case)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    medians = profile.medians_us(rows)
+    print("Medians in µs; those of the parts need not add up to the median total:\n")
+    print(medians.to_string(float_format="{:.1f}".format))
+    cost_us = config["stamps"] * config["stamp_cost_ns"] / 1000
+    share = cost_us / medians["total"].min()
+    print(f"\nThe stamps cost a query about {cost_us:.2f} µs, {share:.2%} of the fastest path.")
+    print(f"Written to {out}. Next: python -m labsupport audit {out}")
+    return 0
+
+
+def record(out, case):
+    """Measure the case and write the run: its rows and its configuration.
+
+    Raises RuntimeError, and nothing is written, if the libraries use more than one thread or if
+    outputs disagreed.
+    """
+    config = {
+        **asdict(case),
+        "seeds": list(range(case.seeds)),
+        "vocab_size": profile.VOCAB_SIZE,
+        "dtype": "float64",
+        "warmups": profile.WARMUPS,
+        "tolerance": profile.TOLERANCE,
+        "threads": threads_in_use(),
+        "stamps": profile.N_STAMPS,
+        "stamp_cost_ns": timing.clock_cost_ns(),
+    }
+    started = datetime.now(UTC)
+    rows = profile.measure(case)
+    options = " ".join(f"--{name} {value}" for name, value in asdict(case).items())
+    try:
+        evidence.write(
+            out,
+            rows,
+            command=f"python -m labsupport profile {options}",
+            config=config,
+            factors={
+                "seed": range(case.seeds),
+                "round": range(case.rounds),
+                "path": profile.PATHS,
+            },
+            total="total_ns",
+            segments=profile.SEGMENTS,
+            agreed="agreed",
+            warmed=f"{profile.WARMUPS} queries of each path for each seed, before its rounds",
+            excluded="the warm-ups, and the building of models and stores",
+            started=started,
+            ended=datetime.now(UTC),
+        )
+    except ValueError as error:
+        raise RuntimeError(error) from error
+    return rows, config
+
+
+def threads_in_use():
+    """1, as threadpoolctl sees it, or None where it sees no pool; RuntimeError for more threads."""
+    threads = {pool["num_threads"] for pool in threadpoolctl.threadpool_info()}
+    if threads - {1}:
+        raise RuntimeError(
+            f"A library that NumPy uses runs {max(threads)} threads though it was told to run one. "
+            f"Set {machine.THREAD_VARIABLES[1]}=1 before Python starts, and try again."
+        )
+    return 1 if threads else None

@@ -5,7 +5,7 @@ injects a late write into a plain or a guarded cache.
 """
 
 from labsupport import warmcold
-from labsupport.claims import Claim, decide, register
+from labsupport.claims import Claim, decide, register, unsettled
 
 CLAIMS: list[Claim] = []
 claim = register(CLAIMS, "stall")
@@ -29,11 +29,14 @@ def _(said, ev):
     how="measured",
 )
 def _(said, ev):
-    shown = ev.damage("plain") is not None and ev.damage("guarded") is None
+    plain, guarded = ev.damage("plain"), ev.damage("guarded")
+    if plain is None or plain == 0:
+        return unsettled("The injected write did no damage.", "a fault that does")
     return decide(
-        not shown,
-        f"Injecting the fault {'shows' if shown else 'does not show'} in one request what a guard "
-        "is there for.",
+        guarded is not None,
+        "A fault injected on purpose shows in one request what a guard is there for."
+        if guarded is None
+        else "The injected fault passed the guard.",
     )
 
 
@@ -41,10 +44,12 @@ def _(said, ev):
 def _(said, ev):
     confirmed = warmcold.confirmed(ev.searched)
     slower = confirmed[confirmed["verdict"] == "slower"]
+    if slower.empty:
+        return unsettled("None of the configurations searched is.", "a wider search")
     return decide(
-        len(slower) > 0,
-        f"{len(slower)} of {len(confirmed)} re-measured configurations are slower warm"
-        + (f", the most by a ratio of {slower['ratio'].max():.2f}." if len(slower) else "."),
+        True,
+        f"{len(slower)} of {len(confirmed)} re-measured configurations are slower warm, the most "
+        f"by a ratio of {slower['ratio'].max():.2f}.",
     )
 
 
@@ -67,10 +72,13 @@ def _(said, ev):
     confirmed = warmcold.confirmed(ev.searched)
     slower = confirmed[confirmed["verdict"] == "slower"]
     own = slower[slower["cache"] == "preallocated"]
-    worst = own["ratio"].max() if len(own) else 1.0
+    found = f"In the log {stalls} waits are left with it. "
+    if slower.empty:
+        return unsettled(f"{found}Here nothing needed one.", "a slower configuration")
+    worst = f", the worst by a ratio of {own['ratio'].max():.2f}" if len(own) else ""
     return decide(
         stalls == 0 and own.empty,
-        f"In the log {stalls} waits are left with it. Here {len(own)} of {len(slower)} confirmed "
-        f"slower configurations are preallocated, the worst by a ratio of {worst:.2f}.",
+        f"{found}Here {len(own)} of {len(slower)} confirmed slower configurations are "
+        f"preallocated{worst}.",
         in_shape=stalls == 0,
     )

@@ -74,10 +74,13 @@ def _(said, ev):
 @claim("stall-05", "TIMER_STOP's elapsed time covers the request, its last token included.")
 def _(said, ev):
     late = [run.emissions_ms[-1] - run.elapsed_ms for runs in ev.log.runs.values() for run in runs]
+    one_shift = max(late) == min(late)
     return decide(
         max(late) <= 0,
         f"{sum(x > 0 for x in late)} of {len(late)} last tokens are stamped after the timer "
-        f"stopped, by {min(late):.0f} to {max(late):.0f} ms: no one shift of the clock mends it.",
+        f"stopped, by {min(late):.0f} to {max(late):.0f} ms: "
+        + ("one shift" if one_shift else "no one shift")
+        + " of the clock mends it.",
     )
 
 
@@ -92,7 +95,8 @@ def _(said, ev):
     return decide(
         all((ms > 0) == stalls[name] for name, ms in over.items()),
         f"By its stamps the first request's last token comes after the second start: {listed}. "
-        "By its timer it had stopped; and two of these pairs do not stall.",
+        f"By its timer it had stopped; and {sum(not s for s in stalls.values())} of these "
+        f"{len(stalls)} pairs do not stall.",
         in_shape=over["default"] > 0,
     )
 

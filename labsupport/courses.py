@@ -6,6 +6,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import nnls
 
 from labsupport.stall_log import StallLog
@@ -41,7 +42,15 @@ PREDICTED = {
     ("history-off", 1): Condition(1, 0, False, False, False, True, earlier_hits=2),
     ("history-off", 2): Condition(2, N_TOKENS, False, False, False, True, earlier_hits=2),
 }
-REPEATS = [Condition(p, e, earlier_hits=3 + i) for i in range(5) for p, e in ((1, 0), (2, 12))]
+
+
+def repeated(repeats: pd.DataFrame) -> list[Condition]:
+    """The conditions of the repeats, row for row: only their run and state are read."""
+    runs = sorted(repeats["run"].unique())  # three hits were served before the first of them
+    return [
+        Condition(2 if state == "warm" else 1, N_TOKENS * (state == "warm"), earlier_hits=3 + i)
+        for i, state in zip(repeats["run"].map(runs.index), repeats["state"], strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -67,10 +76,14 @@ class Fit:
     row_base: float  # a token step as a constant and
     per_row: float  # a charge a row held, neither negative, over the pair
     n_waits: int
+    timeout: float = 25
 
 
-def fit(log: StallLog) -> Fit:
-    """The parameters, from the default pair and its layer table; nothing else is read."""
+def fit(log: StallLog, timeout_ms: float = 25) -> Fit:
+    """The parameters, from the default pair and its layer table; nothing else is read.
+
+    `timeout_ms` is not fitted: it is what the log's commentary states.
+    """
     cold, warm = log.runs["default"]
     cold_layers, warm_layers = (log.layer_stamps_ms(s).to_numpy() for s in ("cold", "warm"))
     cold_tokens, warm_tokens = np.array(cold.emissions_ms), np.array(warm.emissions_ms)
@@ -95,6 +108,7 @@ def fit(log: StallLog) -> Fit:
         row_base=row_base,
         per_row=per_row,
         n_waits=warm.count("STALL"),
+        timeout=timeout_ms,
     )
 
 
@@ -137,10 +151,9 @@ def wait_everywhere(p: Fit, c: Course, condition: Condition) -> Course:
 
 
 def time_out_a_layer(p: Fit, c: Course, condition: Condition) -> Course:
-    """Exactly as the log's commentary says: 25 ms in each of ten layers, nothing else."""
-    return Course(
-        c.first_layer + 25, c.layer_step + 25, c.gap, c.token_steps, N_LAYERS, stalled=True
-    )
+    """Exactly as the log's commentary says: one time-out in each of ten layers, nothing else."""
+    first, step = c.first_layer + p.timeout, c.layer_step + p.timeout
+    return Course(first, step, c.gap, c.token_steps, N_LAYERS, stalled=True)
 
 
 def copy_rows(p: Fit, c: Course, condition: Condition) -> Course:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from labsupport import traces
-from labsupport.courses import DEFAULT, N_TOKENS, PREDICTED, REPEATS, Condition, fit
+from labsupport.courses import DEFAULT, N_TOKENS, PREDICTED, Condition, fit, repeated
 from labsupport.hypotheses import HYPOTHESES, simulate
 from labsupport.stall_log import StallLog
 
@@ -23,14 +23,15 @@ def compare(predicted: traces.Run, recorded: traces.Run) -> dict:
     }
 
 
-def score(log: StallLog) -> pd.DataFrame:
+def score(log: StallLog, timeout_ms: float = 25) -> pd.DataFrame:
     """Every hypothesis against every recorded run: one row each, errors in ms.
 
     `slow` is whether a run lies nearer the default warm than the default cold run, by elapsed
     time. `agrees` is whether marks and `slow` are those recorded; for the repeats, of which only
-    elapsed times were recorded, `slow` alone decides.
+    elapsed times were recorded, `slow` alone decides. `timeout_ms` is what the rival 'retry, as
+    stated' charges a layer.
     """
-    p = fit(log)
+    p = fit(log, timeout_ms)
     cold_ms, warm_ms = (run.elapsed_ms for run in log.runs["default"])
     midway = (cold_ms + warm_ms) / 2
     rows = []
@@ -44,7 +45,8 @@ def score(log: StallLog) -> pd.DataFrame:
             row = {"hypothesis": hypothesis.name, "trace": trace, "request": which, **errors}
             rows.append(row | {"agrees": errors["marks agree"] and same})
         elapsed = [
-            traces.read(simulate(hypothesis, p, condition))[0].elapsed_ms for condition in REPEATS
+            traces.read(simulate(hypothesis, p, condition))[0].elapsed_ms
+            for condition in repeated(log.repeats)
         ]
         same = (np.array(elapsed) > midway) == (log.repeats["time_ms"] > midway).to_numpy()
         rows.append(
@@ -86,6 +88,9 @@ def factorial(names: list[str]) -> pd.DataFrame:
     warm request should stall. Two hypotheses whose columns differ are told apart by that run.
     """
     settings = {"history": (True, False), "timeout": (True, False), "precommit": (False, True)}
+    unknown = set(names) - {h.name for h in HYPOTHESES}
+    if unknown:
+        raise ValueError(f"no such hypothesis: {', '.join(sorted(unknown))}")
     chosen = [h for h in HYPOTHESES if h.name in names]
     rows = [
         dict(zip(settings, levels, strict=True)) for levels in itertools.product(*settings.values())

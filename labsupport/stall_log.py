@@ -50,45 +50,62 @@ class StallLog:
 
 
 def _requests(text: str) -> pd.DataFrame:
-    pairs = [line.split("=", 1) for line in text.splitlines() if line.strip()]
+    found = _matched("request-summary", text, r"([A-Z]+(?:_[A-Za-z]+)*)=(\w+)", r"")
+    pairs = [m.groups() for m in found]
     starts = [i for i, (key, _) in enumerate(pairs) if key == "REQUEST_ID"] + [len(pairs)]
     table = pd.DataFrame([dict(pairs[a:b]) for a, b in pairwise(starts)]).rename(columns=str.lower)
     table = table.rename(columns={"time_elapsed_ms": "time_ms", "kv_cache_state": "state"})
     return table.astype({"tokens_processed": int, "time_ms": int, "exit_code": int})
 
 
+def _matched(name: str, text: str, row: str, others: str) -> list[re.Match]:
+    """The lines of `text` that match `row`; each other line must match `others`, its headings."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.fullmatch(row, line)
+        if match:
+            found.append(match)
+        elif not re.fullmatch(others, line):
+            raise traces.TraceError(
+                f"{name}.txt, line {number}: cannot read {line!r}. Was the line cut or changed? "
+                "Compare it with the lines around it."
+            )
+    return found
+
+
 def _layers(text: str) -> pd.DataFrame:
-    row = re.compile(r"layer_(\d+) (ENTRY) ([\d.]+)s (STALL) ([\d.]+)s")
-    found = [m.groups() for line in text.splitlines() if (m := row.fullmatch(line))]
+    row = r"layer_(\d+) (ENTRY) (\d\.\d{3})s (STALL) (\d\.\d{3})s"
+    found = [m.groups() for m in _matched("layer-table", text, row, r"cold state .*|[- ]+")]
     cold = [("cold", int(n), mark, round(float(at) * 1000)) for n, mark, at, _, _ in found]
     warm = [("warm", int(n), mark, round(float(at) * 1000)) for n, _, _, mark, at in found]
     return pd.DataFrame(cold + warm, columns=["state", "layer", "mark", "at_ms"])
 
 
 def _repeats(text: str) -> tuple[pd.DataFrame, dict[str, float]]:
-    rows = [line.split(",") for line in text.splitlines() if re.match(r"\d+,", line)]
-    table = pd.DataFrame(rows, columns=["run", "state", "time_ms", "printed_deviation_ms"])
+    row = r"(\d+),(cold|warm),(\d+),(-?\d+)"
+    statistic = r"((?:MEAN|STDDEV)_(?:cold|warm)): ([\d.]+)ms"
+    found = _matched("repeats", text, row, rf"ENV \w+=\w+|RUN_ID,.*|{statistic}")
+    table = pd.DataFrame(
+        [m.groups() for m in found], columns=["run", "state", "time_ms", "printed_deviation_ms"]
+    )
     table = table.astype({"run": int, "time_ms": int, "printed_deviation_ms": int})
-    printed = {
-        f"{m[1].lower()}_ms": float(m[2]) for m in re.finditer(r"(\w+_\w+): ([\d.]+)ms", text)
-    }
+    printed = {f"{m[1].lower()}_ms": float(m[2]) for m in re.finditer(statistic, text)}
     return table, printed
 
 
 def _write_path(text: str) -> pd.DataFrame:
     rows, depth = [], None
-    for line in text.splitlines():
-        if line.startswith("depth="):
-            depth = line.removeprefix("depth=")
-        else:
-            rows.append((depth, line.removeprefix("[CACHE_WRITE] ")))
+    for m in _matched("write-path", text, r"depth=(\w+)|\[CACHE_WRITE\] (.+)", r"(?!)"):
+        depth = m[1] or depth
+        if m[2]:
+            rows.append((depth, m[2]))
     return pd.DataFrame(rows, columns=["depth", "step"])
 
 
 def read(directory: str | Path) -> StallLog:
     """The stall log from the raw texts in `directory`.
 
-    Raises FileNotFoundError for a missing text and traces.TraceError for a damaged trace.
+    Raises FileNotFoundError for a missing text and traces.TraceError for a damaged line of any.
     """
     directory = Path(directory)
 

@@ -9,8 +9,9 @@ A trace is text, one event a line, in the format of the stall log:
     [TIMER_STOP] elapsed=847ms                  the run's timer ends
     [OUTPUT] hash=9c2a5f1b
 
-A tag that is not known here is kept as an event with its message; a line that is not an event, a
-known tag with a message of the wrong form and a trace that stops half-way are refused.
+A tag that is not known here is kept as an event with its message. Refused are a line that is not an
+event, a known tag with a message of another form, tokens that are not 0, 1, 2, ... with stamps that
+never fall, and a trace that stops half-way.
 """
 
 import re
@@ -21,25 +22,8 @@ from pathlib import Path
 
 import pandas as pd
 
-# tag -> the forms its message may take, each with an example; named groups become fields.
-FORMS = {
-    "TIMER_START": {
-        "2024-01-15T03:47:22.331Z": r"(?P<started_at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)"
-    },
-    "INPUT_RECV": {"payload_size=512 bytes": r"payload_size=(?P<payload_bytes>\d+) bytes"},
-    "TOKENIZE": {"12 tokens generated": r"(?P<n_tokens>\d+) tokens generated"},
-    "CACHE_QUERY": {
-        "state=warm, entries=12": r"state=(?P<state>\w+), entries=(?P<entries>\d+)",
-    },
-    "STALL": {"waiting for previous allocation": r".+"},
-    "FORWARD": {"layer_0 entry...": r"layer_(?P<layer>\d+) (?P<mark>entry|stalled)\.*"},
-    "OUTPUT": {
-        "token_0 emitted: 0.892s": r"token_(?P<token>\d+) emitted: (?P<at_s>\d+(?:\.\d+)?)s",
-        "hash=9c2a5f1b": r"hash=(?P<hash>[0-9a-f]+)",
-    },
-    "TIMER_STOP": {"elapsed=847ms": r"elapsed=(?P<elapsed_ms>\d+(?:\.\d+)?)ms"},
-}
-INTEGERS = {"payload_bytes", "n_tokens", "entries", "layer", "token"}
+from labsupport.traceforms import FORMS, INTEGERS, fields_of
+
 EVENT_COLUMNS = [
     "trace", "run", "line", "tag", "message", "started_at", "payload_bytes", "n_tokens", "state",
     "entries", "layer", "mark", "token", "at_ms", "elapsed_ms", "hash",
@@ -101,28 +85,6 @@ class Run:
         return [round(b - a, 6) for a, b in pairwise(self.emissions_ms)]
 
 
-def _fields(tag: str, message: str) -> dict | None:
-    """What the message says, or None where it has none of its tag's forms."""
-    forms = FORMS.get(tag, {"anything": ".*"}).values()
-    matches = [re.fullmatch(form, message) for form in forms]
-    found = next((m.groupdict() for m in matches if m), None)
-    if found is None:
-        return None
-    fields = {}
-    for name, text in found.items():
-        if name in INTEGERS:
-            fields[name] = int(text)
-        elif name == "at_s":
-            fields["at_ms"] = round(float(text) * 1000, 6)  # seconds as printed, to milliseconds
-        elif name == "elapsed_ms":
-            fields[name] = float(text)
-        elif name == "started_at":
-            fields[name] = datetime.fromisoformat(text)
-        else:
-            fields[name] = text
-    return fields
-
-
 def _event(number: int, line: str, name: str) -> Event:
     head = re.fullmatch(r"\[(\w+)\]\s*(.*)", line)
     if not head:
@@ -132,8 +94,8 @@ def _event(number: int, line: str, name: str) -> Event:
         )
     tag, message = head.groups()
     try:
-        fields = _fields(tag, message)
-    except ValueError as error:  # 2024-13-45: the right form, but no such moment
+        fields = fields_of(tag, message)
+    except (ValueError, OverflowError) as error:  # 2024-13-45: the right form, but no such moment
         raise TraceError(f"{name}, line {number}: [{tag}] {message!r}: {error}.") from error
     if fields is None:
         raise TraceError(
@@ -144,19 +106,23 @@ def _event(number: int, line: str, name: str) -> Event:
 
 
 def _load(source: str | Path) -> tuple[str, str]:
-    """The trace's text and the name errors give it; text is told from a path by its line break."""
-    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith(("[", "ENV "))):
+    """The trace's text and the name errors give it; what has a line break is text, not a path."""
+    if isinstance(source, str) and "\n" in source:
         return source, "trace"
-    path = Path(source)
-    if not path.is_file():
-        raise TraceError(f"{path}: no such file. Give a path, or the trace's text itself.")
     try:
-        return path.read_text(encoding="utf-8"), path.name
+        path = Path(source).expanduser()
+        return path.read_text(encoding="utf-8-sig"), path.name
     except UnicodeDecodeError as error:
         raise TraceError(f"{path.name}: not UTF-8 text (byte {error.start}).") from error
+    except (OSError, RuntimeError) as error:
+        if isinstance(source, str) and source.startswith(("[", "ENV ")):
+            return source, "trace"  # a single line of a trace
+        why = getattr(error, "strerror", None) or error
+        raise TraceError(f"{source}: {why}. Give a path, or the trace's text itself.") from error
 
 
 def _check_whole(run: list[Event], name: str) -> None:
+    """Refuse a run that stops half-way, or holds lines twice, in disorder or of another run."""
     first = run[0]
     stops = [e for e in run if e.tag == "TIMER_STOP"]
     if not stops:
@@ -169,28 +135,64 @@ def _check_whole(run: list[Event], name: str) -> None:
             f"{name}, line {stops[1].line}: a second [TIMER_STOP] for the run of line "
             f"{first.line}. Is a [TIMER_START] missing between them?"
         )
+    tokens = [e for e in run if "token" in e.fields]
+    for i, event in enumerate(tokens):
+        if event.fields["token"] != i:
+            raise TraceError(
+                f"{name}, line {event.line}: token_{event.fields['token']} where token_{i} comes "
+                "next. Is a line missing, doubled, or of another run?"
+            )
+        if i and event.fields["at_ms"] < tokens[i - 1].fields["at_ms"]:
+            raise TraceError(
+                f"{name}, line {event.line}: token_{i} is stamped before token_{i - 1}. "
+                "Are the lines of two runs mixed?"
+            )
+
+
+def _check_hashes(runs: list[list[Event]], name: str) -> None:
+    """Refuse a trace in which a run's output hash is missing, doubled or cut."""
+    hashes = [[e for e in events if "hash" in e.fields] for events in runs]
+    if not any(hashes):
+        return
+    length = max(len(e.fields["hash"]) for found in hashes for e in found)
+    for events, found in zip(runs, hashes, strict=True):
+        if not found:
+            raise TraceError(
+                f"{name}, line {events[0].line}: this run has no '[OUTPUT] hash=' line though "
+                "others of the trace do. The trace is truncated; copy it whole."
+            )
+        if len(found) > 1 or len(found[0].fields["hash"]) < length:
+            raise TraceError(
+                f"{name}, line {found[-1].line}: hash={found[-1].fields['hash']} is a second hash "
+                "of its run, or shorter than others of the trace. Was the line cut or doubled?"
+            )
 
 
 def read(source: str | Path) -> list[Run]:
     """The runs of a trace, from a path or from the text itself.
 
-    Raises TraceError for a line that is no event, a known tag with a message of another form, an
-    event before the first [TIMER_START], a run without its [TIMER_STOP], a run that lacks the
-    output hash which the others have, or a trace without a run.
+    Raises TraceError for what the module's docstring says is refused, for an event before the first
+    [TIMER_START] or a setting within a run, and for a trace without a run.
     """
     text, name = _load(source)
-    env, groups = {}, []
+    env, groups, pending = {}, [], None
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
         if not line:
             continue
         setting = re.fullmatch(r"ENV (\w+)=(.*)", line)
         if setting:
-            env = {**env, setting[1]: setting[2]}
+            if groups and not any(e.tag == "TIMER_STOP" for e in groups[-1][1]):
+                raise TraceError(
+                    f"{name}, line {number}: a setting inside the run of line "
+                    f"{groups[-1][1][0].line}. Put it before the [TIMER_START] it applies to."
+                )
+            env, pending = {**env, setting[1]: setting[2]}, number
             continue
         event = _event(number, line, name)
         if event.tag == "TIMER_START":
             groups.append((env, []))
+            pending = None
         if not groups:
             raise TraceError(
                 f"{name}, line {number}: [{event.tag}] comes before any [TIMER_START]. "
@@ -199,15 +201,14 @@ def read(source: str | Path) -> list[Run]:
         groups[-1][1].append(event)
     if not groups:
         raise TraceError(f"{name}: holds no run; a run starts with a [TIMER_START] line.")
-
-    hashed = ["hash" in {key for e in events for key in e.fields} for _, events in groups]
-    for (_, events), has_hash in zip(groups, hashed, strict=True):
+    if pending:
+        raise TraceError(
+            f"{name}, line {pending}: no run follows this setting. The trace is truncated; copy it "
+            "whole."
+        )
+    for _, events in groups:
         _check_whole(events, name)
-        if any(hashed) and not has_hash:
-            raise TraceError(
-                f"{name}, line {events[0].line}: this run has no '[OUTPUT] hash=' line though "
-                "others of the trace do. The trace is truncated; copy it whole."
-            )
+    _check_hashes([events for _, events in groups], name)
     return [Run(tuple(events), env) for env, events in groups]
 
 

@@ -40,7 +40,7 @@ def test_the_hypothesis_is_the_packages():
     own = hypotheses.Hypothesis("", "", shown("retry_acts"), shown("wait_everywhere"))
     theirs = next(h for h in hypotheses.HYPOTHESES if h.name == "retry, everywhere")
     fit = courses.fit(LOG)
-    conditions = [*courses.DEFAULT, *courses.PREDICTED.values(), *courses.REPEATS]
+    conditions = [*courses.DEFAULT, *courses.PREDICTED.values(), *courses.repeated(LOG.repeats)]
     for condition in conditions:
         shown_trace = hypotheses.simulate(own, fit, condition)
         assert shown_trace == hypotheses.simulate(theirs, fit, condition)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labsupport import claims, claims_stall, ledger, traces
+from labsupport import claims, claims_stall, ledger, scoring, traces
 from labsupport import evidence as recorded
 
 STALL = {claim.id: claim for claim in ledger.of_chapter("stall")}
@@ -94,23 +94,38 @@ def env_of(trace, env):
     return run_replaced(trace, 2, replace(EVIDENCE.log.run(trace, 2), env=env))
 
 
-def stamped_stalls():
+def stamped_stalls(ms):
     """Every wait of the warm run carries a time, as the log should have printed."""
     run = EVIDENCE.log.run("default", 2)
     events = [
-        replace(e, fields={**e.fields, "at_ms": 10.0}) if e.tag == "STALL" else e
-        for e in run.events
+        replace(e, fields={**e.fields, "at_ms": ms}) if e.tag == "STALL" else e for e in run.events
     ]
     return run_replaced("default", 2, replace(run, events=tuple(events)))
 
 
-def stamped_layers():
-    run = EVIDENCE.log.run("preallocated", 2)
-    events = [
-        replace(e, fields={**e.fields, "at_ms": 10.0}) if e.tag == "FORWARD" else e
-        for e in run.events
-    ]
-    return run_replaced("preallocated", 2, replace(run, events=tuple(events)))
+def stamped_layers(first_step, second_step):
+    """The preallocated pair with a layer table of its own."""
+    runs = []
+    for run, step in zip(EVIDENCE.log.runs["preallocated"], (first_step, second_step), strict=True):
+        events = [
+            replace(e, fields={**e.fields, "at_ms": 100 + step * e.fields["layer"]})
+            if e.tag == "FORWARD"
+            else e
+            for e in run.events
+        ]
+        runs.append(replace(run, events=tuple(events)))
+    return EVIDENCE.with_log(runs={**EVIDENCE.log.runs, "preallocated": runs})
+
+
+def a_pair_warm_first(warm_ms):
+    """The first repeat turned round, its warm request taking `warm_ms`."""
+    table = EVIDENCE.log.repeats.iloc[[1, 0, *range(2, 10)]].reset_index(drop=True)
+    table.loc[0, "time_ms"] = warm_ms
+    return EVIDENCE.with_log(repeats=table)
+
+
+def pairs_times(trace, n):
+    return EVIDENCE.with_log(runs={**EVIDENCE.log.runs, trace: list(EVIDENCE.log.runs[trace]) * n})
 
 
 def warm_slowed(factor, where=None):
@@ -193,13 +208,13 @@ DOCTORED = {
     "stall-26": ({"per_s": 14.1}, None, CONTRADICTED),
     "stall-27": ({"time_ms": 1204, "per_s": 10.2}, None, CONTRADICTED),
     "stall-28": ({"percent": 29}, None, HOLDS),
-    "stall-29": (None, lambda: repeats(state="warm"), HOLDS),
+    "stall-29": (None, lambda: repeats(state="warm", time_ms=1200), HOLDS),
     "stall-30": (None, lambda: swapped("entries=12", "entries=0", "preallocated"), HOLDS),
     "stall-31": ({"time_ms": 823}, None, CONTRADICTED),
-    "stall-32": (None, stamped_stalls, HOLDS),
+    "stall-32": (None, lambda: stamped_stalls(423 / 5), HOLDS),
     "stall-33": (None, lambda: unmarked("preallocated", 2), CONTRADICTED),
     "stall-34": (None, lambda: unmarked("history-off", 2), CONTRADICTED),
-    "stall-35": (None, stamped_layers, HOLDS),
+    "stall-35": (None, lambda: stamped_layers(7, 7), HOLDS),
     "stall-36": (None, lambda: times("warm", [1150, 1250, 1205, 1160, 1240]), CONTRADICTED),
     "stall-37": (
         None,
@@ -214,13 +229,13 @@ DOCTORED = {
     "stall-43": (None, lambda: only_the_neighbour_as_drawn_fits(), IN_SHAPE),
     "stall-44": (None, lambda: only_layers_are_late(), CANNOT_TELL),
     "stall-45": (None, lambda: unmarked("preallocated", 2), CONTRADICTED),
-    "stall-46": (None, lambda: warm_slowed(0.01), CONTRADICTED),
+    "stall-46": (None, lambda: warm_slowed(0.01), CANNOT_TELL),
     "stall-47": (None, lambda: warm_slowed(0.01), HOLDS),
     "stall-48": (None, preallocated_warm_as_cold, HOLDS),
     "stall-50": (None, lambda: times("warm", [1100, 1187, 1205, 1200, 1313]), CONTRADICTED),
     "stall-51": ({"penalty": 4.1}, None, CONTRADICTED),
     "stall-52": (None, lambda: one_token_more(), HOLDS),
-    "stall-53": (None, lambda: replace(EVIDENCE, damage=lambda kind: None), HOLDS),
+    "stall-53": (None, lambda: replace(EVIDENCE, damage=lambda kind: 2.0), HOLDS),
     "stall-54": (None, lambda: swapped("elapsed=823ms", "elapsed=1200ms", "preallocated"), HOLDS),
     "stall-49": (None, lambda: env_of("history-off", {"ALLOCATOR_HISTORY_DEPTH": "0"}), HOLDS),
 }
@@ -384,6 +399,33 @@ EDGES = {
         lambda: swapped("elapsed=823ms", "elapsed=832ms", "preallocated"),
         CONTRADICTED,
     ),
+    "waits far too short": ("stall-32", lambda: stamped_stalls(10.0), CONTRADICTED),
+    "no waits at all": (
+        "stall-32",
+        lambda: run_replaced("default", 2, EVIDENCE.log.run("default", 1)),
+        CANNOT_TELL,
+    ),
+    "layers still late": ("stall-35", lambda: stamped_layers(7, 25), CONTRADICTED),
+    "warm first and faster": ("stall-25", lambda: a_pair_warm_first(100), CONTRADICTED),
+    "warm first and slower": ("stall-25", lambda: a_pair_warm_first(1198), HOLDS),
+    "warm in a row, fast": (
+        "stall-29",
+        lambda: repeats(state="warm", time_ms=900),
+        CONTRADICTED,
+    ),
+    "no setting changed": ("stall-49", lambda: env_of("history-off", {}), CANNOT_TELL),
+    "one case is no rule": (
+        "stall-54",
+        lambda: EVIDENCE.with_log(runs={"default": EVIDENCE.log.runs["default"]}),
+        CANNOT_TELL,
+    ),
+    "nothing to cure": ("stall-48", lambda: warm_slowed(0.01), CANNOT_TELL),
+    "a harmless fault": (
+        "stall-53",
+        lambda: replace(EVIDENCE, damage=lambda kind: None),
+        CANNOT_TELL,
+    ),
+    "five pairs": ("stall-36", lambda: pairs_times("preallocated", 5), HOLDS),
     "a pair of other times": (
         "stall-37",
         lambda: swapped("elapsed=792ms", "elapsed=700ms", "history-off"),
@@ -449,3 +491,26 @@ def test_the_phases_add_up_to_the_last_token():
     parts = claims_stall.excess_by_phase(EVIDENCE.log)
     cold, warm = EVIDENCE.log.runs["default"]
     assert parts.sum() == warm.emissions_ms[-1] - cold.emissions_ms[-1]
+
+
+def test_a_sentence_follows_the_numbers_it_states():
+    assert "no one shift" in STALL["stall-05"].finding(EVIDENCE).found
+    assert "one shift of the clock mends it" in STALL["stall-05"].finding(every_stop(-70)).found
+    assert "no one shift" not in STALL["stall-05"].finding(every_stop(-70)).found
+    assert "2 of these 3 pairs" in STALL["stall-06"].finding(EVIDENCE).found
+    stalling = unmarked("preallocated", 2)
+    assert "1 of these 3 pairs" in STALL["stall-06"].finding(stalling).found
+
+
+def test_rates_follow_the_recorded_times():
+    requests = EVIDENCE.log.requests.assign(time_ms=[1200, 1204])
+    slow = EVIDENCE.with_log(requests=requests)
+    for id in ("stall-28", "stall-51"):
+        assert STALL[id].finding(slow).found != STALL[id].finding(EVIDENCE).found
+
+
+def test_the_stated_time_out_reaches_its_simulator():
+    scores = [scoring.score(EVIDENCE.log, timeout_ms=ms) for ms in (25, 1)]
+    own = [s.query("hypothesis == 'retry, as stated'")["first token"].tolist() for s in scores]
+    assert own[0][1] - own[1][1] == 10 * (25 - 1)
+    assert own[0][0] == own[1][0]  # the cold request does not wait

@@ -29,7 +29,7 @@ ACTS = {
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_who_stalls_is_what_the_sentence_says(name):
-    runs = [*courses.DEFAULT, *courses.PREDICTED.values(), *courses.REPEATS[1::2]]
+    runs = [*courses.DEFAULT, *courses.PREDICTED.values(), *courses.repeated(LOG.repeats)[1::2]]
     acts = "".join(str(int(BY_NAME[name].acts(run))) for run in runs)
     assert acts == ACTS[name].replace(" ", "")
 
@@ -48,7 +48,7 @@ def test_the_conditions_are_the_logs():
         assert condition.precommit == (run.env.get("CACHE_PRECOMMIT") == "true")
         assert condition.earlier_hits == session_hits
         session_hits += condition.entries > 0
-    for condition, state in zip(courses.REPEATS, LOG.repeats["state"], strict=True):
+    for condition, state in zip(courses.repeated(LOG.repeats), LOG.repeats["state"], strict=True):
         assert (condition.entries > 0) == (state == "warm")
         assert condition.earlier_hits == session_hits
         session_hits += condition.entries > 0
@@ -181,3 +181,48 @@ def test_single_settings_tell_the_survivors_apart():
     assert list(precommit_on[survivors]) == [False, True, True]
     assert list(table.loc[(False, False, True)][survivors]) == [False, False, False]
     assert len(table) == 8
+
+
+def test_the_order_of_the_rows_of_the_repeats_does_not_matter():
+    from dataclasses import replace
+
+    turned = replace(LOG, repeats=LOG.repeats.iloc[::-1].reset_index(drop=True))
+    assert scoring.verdicts(scoring.score(turned)).equals(scoring.verdicts(scoring.score(LOG)))
+
+
+def test_an_unknown_rival_is_refused():
+    with pytest.raises(ValueError, match="no such hypothesis: gremlins"):
+        scoring.factorial(["order", "gremlins"])
+
+
+def test_the_fit_reads_the_default_pair_alone():
+    """Other parts of the log, emptied: a fit that looked at them would fail or differ."""
+    from dataclasses import replace
+
+    bare = replace(
+        LOG,
+        runs={"default": LOG.runs["default"]},
+        repeats=LOG.repeats.iloc[:0],
+        requests=LOG.requests.iloc[:0],
+        printed={},
+        write_path=LOG.write_path.iloc[:0],
+    )
+    assert courses.fit(bare) == FIT
+
+
+def test_copying_charges_the_layers_for_the_prompts_rows():
+    cold, warm = courses.DEFAULT
+    plain, charged = (
+        courses.copy_rows(FIT, courses.plain(FIT, c), c).layer_step for c in (cold, warm)
+    )
+    assert plain == FIT.layer_step
+    assert charged == pytest.approx(FIT.layer_step + FIT.per_row * 12 / 10)
+
+
+def test_retry_needs_its_time_out_and_order_its_place():
+    no_timeout = courses.Condition(2, 12, timeout=False)
+    for name in ("retry, as stated", "retry, everywhere"):
+        assert not BY_NAME[name].acts(no_timeout)
+    first_but_warm = courses.Condition(1, 12)
+    for name in ("order", "overlap"):
+        assert not BY_NAME[name].acts(first_but_warm)

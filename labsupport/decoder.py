@@ -2,11 +2,11 @@
 
 The shape is GPT-2's (pre-layer-norm, learned positions, tanh GELU, biases), with two changes:
 query heads may share key/value heads (grouped-query attention, arXiv:2305.13245), and the output
-matrix is not the embedding. The weights are random: arithmetic, shapes and bytes are those of a
-real model, the text is not.
+matrix is not the embedding. The weights are random: all is as in a real model but the text.
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,9 +29,9 @@ class DecoderConfig:
     def __post_init__(self):
         if self.n_kv_heads is None:
             object.__setattr__(self, "n_kv_heads", self.n_heads)
-        object.__setattr__(self, "dtype", np.dtype(self.dtype))
-        if self.dtype not in (np.float32, np.float64):
+        if self.dtype is None or np.dtype(self.dtype) not in (np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, not {self.dtype}")
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
         for name, value in vars(self).items():
             if name != "dtype":
                 whole_number(name, value, at_least=1)
@@ -152,7 +152,7 @@ class Decoder:
         already there, and their keys and values are appended. Without, they start at position 0.
 
         Raises TypeError or ValueError for tokens, positions or caches that do not fit. Whatever
-        is raised, also inside a cache, the caches then hold the tokens they held before.
+        is raised, also in a cache, they then hold what they held before, if they can truncate.
         """
         tokens = self._check_tokens(tokens)
         start = self._check_caches(caches, len(tokens))
@@ -164,7 +164,8 @@ class Decoder:
             return self.read_out(x)  # [n_new, vocab_size]
         except BaseException:  # damage, memory, Ctrl-C: no layer may stay ahead of the others
             for cache in caches or ():
-                cache.truncate(start)
+                with suppress(Exception):  # nor may one cache's trouble hold the others up
+                    cache.truncate(start)
             raise
 
     def generate(self, prompt, n_new, caches=None):
@@ -184,8 +185,7 @@ class Decoder:
 
     def embed(self, tokens, start):
         """What the tokens are, plus where they stand: [n_new, d_model]."""
-        here = slice(start, start + len(tokens))
-        return self.weights["tokens"][tokens] + self.weights["positions"][here]
+        return self.weights["tokens"][tokens] + self.weights["positions"][start:][: len(tokens)]
 
     def attend(self, x, layer, cache=None):
         """What the attention of one layer adds to x, [n_new, d_model] both ways."""

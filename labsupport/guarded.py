@@ -5,10 +5,13 @@ appends late, the next request computes with the wrong rows, and nothing says so
 """
 
 import zlib
+from itertools import count
 
 import numpy as np
 
 from labsupport.kvcache import PreallocatedCache
+
+_generations = count()  # one for all caches: no two owners of tokens ever share a number
 
 
 class StaleWriteError(RuntimeError):
@@ -38,8 +41,9 @@ def _passed_on(name):
 class GuardedCache:
     """A PreallocatedCache that verifies its writes; used like the others, and never grows.
 
-    Generation: `generation` counts the times tokens were forgotten. A writer notes it when it
-    begins and says it at each append; once the cache was truncated or reset it is refused.
+    Generation: `generation` is a number no other cache has or had; each time tokens are forgotten
+    the cache draws a new, higher one. A writer notes it when it begins and says it at each append;
+    once the cache was truncated or reset it is refused, and so it is by every copy.
 
     Checksum: each row of each head has a running CRC-32, taken over the row as it was handed in,
     starting from the sum of the row before. So the last sum of a head covers all its rows, and one
@@ -50,7 +54,9 @@ class GuardedCache:
     handed out, until the next read; a late writer who appends without its generation; a change
     that leaves the CRC the same, which a random one does once in 2**32 and a change within 32
     neighbouring bits never. CRC-32 is no defence against someone who means to deceive.
-    A sum that is changed itself is reported as damage to its row.
+    Reading checks the last sum of each head. If that one is changed itself, its row is reported;
+    an earlier one goes unseen until a truncate makes it the last, or another row is damaged: then
+    it is reported as damage to the rows on either side of it. No wrong row passes for that.
 
     The counters count keys and values only; nbytes counts the sums too (4 bytes a row of a head).
     """
@@ -65,7 +71,7 @@ class GuardedCache:
         self._rows = PreallocatedCache(n_kv_heads, head_dim, dtype, capacity=capacity)
         # entry i + 1 is the sum after token i; entry 0 is that of no rows, which is 0
         self._sums = np.zeros((2, self.n_kv_heads, self.capacity + 1), np.uint32)
-        self._generation = 0
+        self._generation = next(_generations)
 
     def __len__(self):
         """Tokens held."""
@@ -73,7 +79,7 @@ class GuardedCache:
 
     @property
     def generation(self):
-        """Goes up with each reset, and with each truncate that forgets a token."""
+        """A new and higher one with each reset, and each truncate that forgets a token."""
         return self._generation
 
     @property
@@ -126,25 +132,31 @@ class GuardedCache:
         """Keep the first `n_tokens` tokens, as KVCache.truncate; a new generation if any went."""
         before = len(self)
         self._rows.truncate(n_tokens)
-        self._generation += n_tokens < before
+        if n_tokens < before:
+            self._generation = next(_generations)
 
     def reset(self):
         """Forget all tokens; a new generation, even if there were none."""
         self._rows.reset()
-        self._generation += 1
+        self._generation = next(_generations)
 
     def copy(self):
-        """An independent cache with the same rows, sums and, as a new owner's, generation + 1.
+        """An independent cache with the same rows and sums and, as a new owner, a new generation.
 
         The sums are copied and not taken again: damage in the original stays damage in the copy.
         """
         twin = object.__new__(type(self))
         twin._rows = self._rows.copy()
         twin._sums = self._sums.copy()
-        twin._generation = self._generation + 1
+        twin._generation = next(_generations)
         return twin
 
     __copy__ = copy
+
+    def __setstate__(self, state):
+        """Of a deep copy, or out of a pickle: another owner too, so with a new generation."""
+        self.__dict__.update(state)
+        self._generation = next(_generations)
 
     def __repr__(self):
         return repr(self._rows).replace("PreallocatedCache", "GuardedCache")

@@ -4,11 +4,12 @@
     DoublingCache       storage doubles when it is full
     PreallocatedCache   one allocation at the start, and never another
 
-All three are used alike and give the same rows; they differ only in when memory is allocated and
-how many bytes are moved, and both are counted. A model with several layers holds one cache a layer.
+All three are used alike and give the same rows; they differ in when memory is allocated and how
+many bytes are moved, and both are counted. A model of several layers holds one cache a layer.
 """
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from numbers import Integral
 
 import numpy as np
@@ -41,9 +42,9 @@ class KVCache(ABC):
     def __init__(self, n_kv_heads, head_dim, dtype=np.float32, max_tokens=None):
         self.n_kv_heads = whole_number("n_kv_heads", n_kv_heads, at_least=1)
         self.head_dim = whole_number("head_dim", head_dim, at_least=1)
+        if dtype is None or np.dtype(dtype).kind not in "fiu":  # to NumPy, None is float64
+            raise TypeError(f"dtype must be a float or integer type, not {dtype}")
         self.dtype = np.dtype(dtype)
-        if self.dtype.kind not in "fiu":
-            raise TypeError(f"dtype must be a float or integer type, not {self.dtype}")
         if max_tokens is not None:
             max_tokens = whole_number("max_tokens", max_tokens, at_least=1)
         self.max_tokens = max_tokens
@@ -74,9 +75,8 @@ class KVCache(ABC):
     def append(self, k, v):
         """Copy in the keys and values of the next tokens, each [n_kv_heads, n_new, head_dim].
 
-        n_new may be 0. The arrays may be this cache's own keys() and values().
-
-        Raises what `check` raises, and MemoryError if growth fails; then nothing has changed.
+        n_new may be 0. The arrays may be this cache's own keys() and values(). Raises what `check`
+        raises, and MemoryError if growth fails; then nothing has changed.
         """
         n_tokens = self.check(k, v)
         if n_tokens > self._capacity:
@@ -89,8 +89,8 @@ class KVCache(ABC):
     def check(self, k, v):
         """The length after `append(k, v)`; changes nothing.
 
-        Raises TypeError for what is not an array or has another dtype, ValueError for another
-        shape, for keys and values of different lengths, and for more tokens than fit.
+        Raises TypeError for what is not an array, is masked or has another dtype, ValueError for
+        another shape, for keys and values of different lengths, and for more tokens than fit.
         """
         for name, rows in (("k", k), ("v", v)):
             if not isinstance(rows, np.ndarray):
@@ -98,6 +98,8 @@ class KVCache(ABC):
                     f"{name} must be a NumPy array, not {type(rows).__name__}; "
                     f"convert with np.asarray({name}, '{self.dtype}')"
                 )
+            if isinstance(rows, np.ma.MaskedArray):
+                raise TypeError(f"{name} is masked, which a cache cannot keep; fill it first")
             if rows.dtype != self.dtype:
                 raise TypeError(
                     f"{name} is {rows.dtype}, this cache holds {self.dtype}; "
@@ -112,20 +114,19 @@ class KVCache(ABC):
                 )
 
         if k.shape[1] != v.shape[1]:
-            raise ValueError(
-                f"k has {k.shape[1]} tokens and v has {v.shape[1]}; "
-                "every token needs both, so append them together"
-            )
+            both = f"k has {k.shape[1]} tokens and v has {v.shape[1]}"
+            raise ValueError(f"{both}; every token needs both, so append them together")
         return self.check_room(k.shape[1])
 
     def check_room(self, n_new):
-        """The length after `n_new` more tokens, or ValueError if they do not fit."""
+        """The length after `n_new` (int) more tokens; ValueError below 0 or if they do not fit."""
+        if type(n_new) is not int or n_new < 0:  # spares each append the dearer check
+            n_new = whole_number("n_new", n_new, at_least=0)
         n_tokens = self._n_tokens + n_new
         if self.max_tokens is not None and n_tokens > self.max_tokens:
-            raise ValueError(
-                f"{n_new} more tokens do not fit: {self._n_tokens} of at most {self.max_tokens} "
-                "are held; truncate() or reset() the cache, or make one with more room"
-            )
+            held = f"{self._n_tokens} of at most {self.max_tokens} are held"
+            remedy = "truncate() or reset() the cache, or make one with more room"
+            raise ValueError(f"{n_new} more tokens do not fit: {held}; {remedy}")
         return n_tokens
 
     def keys(self):
@@ -133,6 +134,7 @@ class KVCache(ABC):
 
         A view is a borrow: use it before the next append, truncate or reset, and do not keep it.
         After such a change it may show old storage (and keep that alive), or rows written since.
+        Two ways round the lock are left: torch.from_numpy, and the memoryview behind `.base`.
         """
         return _read_only(self._keys)[:, : self._n_tokens]
 
@@ -143,8 +145,7 @@ class KVCache(ABC):
     def writable_views(self):
         """The keys and values held, as two views that can be written; a borrow like keys().
 
-        Who keeps them past the next change can write into rows that are somebody else's by then
-        (see `labsupport.guarded`).
+        Kept past the next change, they reach rows that may be another's: see labsupport.guarded.
         """
         return self._keys[:, : self._n_tokens], self._values[:, : self._n_tokens]
 
@@ -155,10 +156,7 @@ class KVCache(ABC):
         """
         n_tokens = whole_number("n_tokens", n_tokens, at_least=0)
         if n_tokens > self._n_tokens:
-            raise ValueError(
-                f"cannot truncate to {n_tokens} tokens: only {self._n_tokens} are held; "
-                "append the missing ones"
-            )
+            raise ValueError(f"cannot truncate to {n_tokens} tokens: only {self._n_tokens} held")
         self._n_tokens = n_tokens
 
     def reset(self):
@@ -168,7 +166,7 @@ class KVCache(ABC):
     def copy(self):
         """An independent cache with the same rows and capacity, its counters those of the copy.
 
-        Only the rows held are copied, so the copy costs time for its length, not its capacity.
+        It costs time for the length of the copy, not its capacity.
         """
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)  # shares the storage for now
@@ -181,10 +179,12 @@ class KVCache(ABC):
     def _move_to(self, capacity):
         """Allocate storage for `capacity` tokens and move the rows held into it."""
         shape = (self.n_kv_heads, capacity, self.head_dim)
-        keys, values = np.empty(shape, self.dtype), np.empty(shape, self.dtype)
+        try:
+            keys, values = np.empty(shape, self.dtype), np.empty(shape, self.dtype)
+        except ValueError:  # past any address; NumPy's message does not speak of capacity
+            raise ValueError(f"no array can be {list(shape)}: choose less capacity") from None
 
-        n_tokens = self._n_tokens
-        if n_tokens:
+        if n_tokens := self._n_tokens:
             keys[:, :n_tokens] = self._keys[:, :n_tokens]
             values[:, :n_tokens] = self._values[:, :n_tokens]
 
@@ -207,22 +207,21 @@ class ConcatCache(KVCache):
         return n_tokens
 
     def truncate(self, n_tokens):
-        """Keep the first `n_tokens` tokens, in new storage of that length."""
+        """Keep the first `n_tokens` tokens, in new storage of that length.
+
+        Without memory for that the old storage stays (see `capacity`, `nbytes`) and is used up.
+        """
         before = self._n_tokens
         super().truncate(n_tokens)
         if self._n_tokens < before:
-            try:
+            with suppress(MemoryError):  # forgetting must not fail: it is how a pass is taken back
                 self._move_to(self._n_tokens)
-            except MemoryError:
-                self._n_tokens = before  # all of it is still there
-                raise
 
 
 class DoublingCache(KVCache):
     """Storage grows to max(tokens needed, 2 x capacity), but never past max_tokens.
 
-    It starts with none and never shrinks. To fill it token by token moves fewer than 2 n rows,
-    and holds fewer than 2 n.
+    It starts with none and never shrinks. Filled token by token it moves and holds under 2 n rows.
     """
 
     def _capacity_for(self, n_tokens):

@@ -172,6 +172,7 @@ def test_every_weight_has_a_say(name):
         ({"n_layers": 0}, ValueError, "n_layers must be at least 1"),
         ({"vocab_size": 2.5}, TypeError, "vocab_size must be an int"),
         ({"dtype": "float16"}, TypeError, "dtype must be float32 or float64, not float16"),
+        ({"dtype": None}, TypeError, "dtype must be float32 or float64, not None"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused(changes, error, says):
@@ -257,3 +258,47 @@ def test_a_pass_that_fails_midway_takes_back_what_it_appended(kind, monkeypatch)
     assert [len(cache) for cache in caches] == [3, 3]
     again = model.forward([4, 5], caches)
     np.testing.assert_allclose(again, model.forward([1, 2, 3, 4, 5])[3:], rtol=0, atol=2e-5)
+
+
+def test_a_pass_without_memory_is_taken_back_though_taking_back_gets_none_either(monkeypatch):
+    model = small(n_layers=3)
+    caches = model.new_caches(ConcatCache)
+    model.forward([1, 2, 3], caches)
+    calls = []
+
+    def empty(*args, real=np.empty):
+        calls.append(args)
+        if len(calls) >= 5:  # two layers of three are appended to
+            raise MemoryError("the first of all")
+        return real(*args)
+
+    monkeypatch.setattr("labsupport.kvcache.np.empty", empty)
+    with pytest.raises(MemoryError, match="the first of all"):
+        model.forward([4, 5], caches)
+    monkeypatch.undo()
+    assert len(calls) > 5
+    assert [len(cache) for cache in caches] == [3, 3, 3]
+    assert [cache.capacity for cache in caches] == [5, 5, 3]
+    again = model.forward([4, 5], caches)
+    np.testing.assert_allclose(again, model.forward([1, 2, 3, 4, 5])[3:], rtol=0, atol=2e-5)
+
+
+def test_a_cache_that_cannot_truncate_does_not_hold_up_the_others():
+    class Stuck(ConcatCache):
+        def truncate(self, n_tokens):
+            raise OSError("stuck")
+
+    model = small(n_layers=3)
+    caches = model.new_caches(DoublingCache)
+    caches[0] = Stuck(6, 4)
+    model.forward([1, 2, 3], caches)
+
+    def fail(*_):
+        raise KeyError("the reason")
+
+    model.read_out = fail
+    with pytest.raises(KeyError, match="the reason"):
+        model.forward([4, 5], caches)
+    assert [len(cache) for cache in caches] == [5, 3, 3]
+    with pytest.raises(ValueError, match=r"hold \[5, 3, 3\] tokens; truncate"):
+        model.forward([4, 5], caches)

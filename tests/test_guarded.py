@@ -162,7 +162,7 @@ def test_a_stale_writer_is_refused_and_nothing_changes(end):
 
     before = state(cache)
     with pytest.raises(
-        StaleWriteError, match=rf"began in generation {began}, .* now in {began + 1}"
+        StaleWriteError, match=rf"began in generation {began}, .* now in {cache.generation}:"
     ):
         cache.append(k, v, generation=began)
     assert state(cache) == before
@@ -179,11 +179,54 @@ def test_a_writer_of_the_original_is_stale_for_the_copy():
 
 def test_forgetting_nothing_keeps_the_generation_but_a_reset_never_does():
     cache = filled(3)
+    began = cache.generation
     cache.truncate(3)
-    assert cache.generation == 0
-    for generation in (1, 2):
+    assert cache.generation == began
+    for _ in range(2):
+        before = cache.generation
         cache.reset()
-        assert cache.generation == generation
+        assert cache.generation > before
+
+
+ways_to_copy = pytest.mark.parametrize(
+    "how", [copy.copy, copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))]
+)
+
+
+@ways_to_copy
+def test_a_cache_and_its_copy_never_come_to_the_same_generation(how):
+    cache = filled()
+    seen = [cache.generation]
+    twin = how(cache)
+    seen.append(twin.generation)
+    for one in (cache, twin, filled(), cache, twin):
+        one.reset()
+        seen.append(one.generation)
+    assert len(set(seen)) == len(seen)
+
+
+@ways_to_copy
+def test_damage_in_the_original_stays_damage_in_the_copy(how):
+    cache = filled()
+    cache.writable_views()[0][0, 4] = 0
+    assert damage(how(cache)) == ([4], [])
+
+
+def test_of_the_sums_themselves_the_last_is_checked_and_an_earlier_one_once_it_is_the_last():
+    cache = filled()
+    cache._sums[0, 1, 8] ^= 1
+    assert damage(cache) == ([7], [])
+    cache._sums[0, 1, 8] ^= 1
+
+    cache._sums[0, 1, 5] ^= 1
+    assert damage(cache) == ([], [])
+    cache.writable_views()[0][0, 0].view("u4")[:] ^= 1  # brings every row's own sum to be compared
+    assert damage(cache) == ([0, 4, 5], [])
+    cache.writable_views()[0][0, 0].view("u4")[:] ^= 1
+    cache.truncate(5)
+    assert damage(cache) == ([4], [])
+    cache.append(*some_rows(1, seed=3))
+    assert damage(cache)[0] != []
 
 
 @pytest.mark.parametrize("position", [-1, 7, 8])

@@ -57,6 +57,10 @@ REFUSALS = {
     "unequal": (lambda c: c.append(ok, some_rows(2)[1]), ValueError, r"k has 1 tokens and v has 2"),
     "too many": (lambda c: c.append(*some_rows(8)), ValueError, r"8 more .* 5 of at most 12"),
     "no room": (lambda c: c.check_room(8), ValueError, r"truncate\(\) or reset\(\)"),
+    "masked": (lambda c: c.append(ok, np.ma.masked_array(ok)), TypeError, r"v is masked"),
+    "room -1": (lambda c: c.check_room(-1), ValueError, r"n_new must be at least 0, not -1"),
+    "room 0.5": (lambda c: c.check_room(0.5), TypeError, r"n_new must be an int, not 0.5"),
+    "room True": (lambda c: c.check_room(True), TypeError, r"n_new must be an int, not True"),
     "negative": (lambda c: c.truncate(-1), ValueError, r"n_tokens must be at least 0, not -1"),
     "longer": (lambda c: c.truncate(6), ValueError, r"cannot truncate to 6 tokens: only 5"),
     "bool": (lambda c: c.truncate(True), TypeError, r"must be an int, not True \(bool\)"),
@@ -85,6 +89,9 @@ def test_a_refusal_says_what_is_wrong_and_changes_nothing(kind, name):
         (lambda: DoublingCache(2, 3, max_tokens=0), ValueError, "max_tokens must be at least 1"),
         (lambda: DoublingCache(2, 3, max_tokens=True), TypeError, "max_tokens must be an int"),
         (lambda: DoublingCache(2, 3, object), TypeError, "dtype must be a float or integer type"),
+        (lambda: DoublingCache(2, 3, None), TypeError, "float or integer type, not None"),
+        (lambda: PreallocatedCache(2, 3, capacity=10**18), ValueError, r"0, 3\]: .* less capacity"),
+        (lambda: PreallocatedCache(2, 3, capacity=10**20), ValueError, r"0, 3\]: .* less capacity"),
         (lambda: PreallocatedCache(2, 3, capacity=-4), ValueError, "capacity must be at least 1"),
         (lambda: PreallocatedCache(2, 3), TypeError, "capacity"),
     ],
@@ -313,7 +320,6 @@ def test_growth_that_memory_cannot_hold_changes_nothing(kind):
     ("kind", "act"),
     [
         (ConcatCache, lambda c: c.append(ok, ok)),
-        (ConcatCache, lambda c: c.truncate(3)),
         (DoublingCache, lambda c: c.append(ok, ok)),
         (PreallocatedCache, lambda c: c.copy()),
     ],
@@ -335,6 +341,42 @@ def test_an_allocation_that_fails_midway_changes_nothing(kind, act, nth, monkeyp
     monkeypatch.undo()
     assert len(calls) == nth
     assert state(cache) == before
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_truncate_without_memory_for_less_keeps_the_storage_it_has(nth, monkeypatch):
+    cache = filled(ConcatCache, 5)
+    (_, held, *rest), keys, values = state(cache)
+    more, calls = some_rows(1, seed=1), []
+
+    def empty(*args, real=np.empty):
+        calls.append(args)
+        if len(calls) >= nth:
+            raise MemoryError
+        return real(*args)
+
+    monkeypatch.setattr("labsupport.kvcache.np.empty", empty)
+    cache.truncate(3)
+    cache.append(*more)  # there is room
+    monkeypatch.undo()
+    assert len(calls) == nth
+    assert len(cache) == 4
+    assert state(cache)[0] == (4, held, *rest)
+    now_held = cache.keys(), cache.values()
+    for now, before, new in zip(now_held, (keys, values), more, strict=True):
+        rows = np.frombuffer(before, "f4").reshape(HEADS, 5, DIM)
+        np.testing.assert_array_equal(now, np.concatenate([rows[:, :3], new], axis=1))
+
+    cache.truncate(1)  # memory is back
+    assert (cache.capacity, cache.nbytes) == (1, 2 * HEADS * DIM * 4)
+
+
+def test_the_two_ways_round_the_lock_are_those_the_docstring_names():
+    cache = filled(PreallocatedCache, 2)
+    np.asarray(cache.keys().base.base.obj)[0, 0, 0] = 7
+    assert cache.keys()[0, 0, 0] == 7
+    for way in ("torch.from_numpy", "`.base`"):
+        assert way in type(cache).keys.__doc__
 
 
 @each_kind

@@ -114,6 +114,8 @@ def ratio_grid(table: pd.DataFrame) -> plt.Figure:
     widths = " | ".join(map(str, table["d_model"].unique()))
     for ax in axes[-1]:
         ax.set_xlabel(f"prompt (tokens), d_model {widths}")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("cache, new tokens")
     bar = fig.colorbar(image, ax=axes, ticks=range(-5, 4), shrink=0.8)
     bar.set_ticklabels(["1/32", "1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8"])
     bar.set_label("warm time / cold time (log scale)")

@@ -84,13 +84,16 @@ def _examine_transcription(files: dict, manifest: dict, problems: list[Problem])
     listed = manifest.get("files")
     if not isinstance(listed, dict):
         return [*problems, Problem(MANIFEST, None, "files", "must name each file of the directory")]
+    if "sources" in manifest:
+        problems = problems + _record_problems(manifest, {"sources": set()})
     return problems + _membership(files, {*listed, MANIFEST, SEAL}, problems)
 
 
 def _examine_run(files: dict, manifest: dict, problems: list[Problem]) -> list[Problem]:
     touched = {p.file for p in problems}
     problems = problems + _membership(files, {RAW, MANIFEST, SUMMARY, SEAL}, problems)
-    wrong = books.plan_problems(manifest) + _record_problems(manifest)
+    wrong = books.plan_problems(manifest)
+    wrong += _record_problems(manifest, {"sha256": {RAW}, "sources": set()})
     if wrong or RAW not in files:
         return problems + wrong
 
@@ -110,10 +113,10 @@ def _examine_run(files: dict, manifest: dict, problems: list[Problem]) -> list[P
     return problems
 
 
-def _record_problems(manifest: dict) -> list[Problem]:
+def _record_problems(manifest: dict, entries: dict[str, set]) -> list[Problem]:
     """Entries that this module reads and that a manifest made by hand may lack."""
     wrong = []
-    for entry, needed in {"sha256": {RAW}, "sources": set()}.items():
+    for entry, needed in entries.items():
         held = manifest.get(entry)
         if not isinstance(held, dict) or not needed <= held.keys():
             wrong.append(Problem(MANIFEST, None, entry, "must give a SHA-256 for each file name"))
@@ -186,6 +189,9 @@ def _changed_sources(recorded: dict[str, str]) -> list[str]:
 
     def unchanged(name: str, digest: str) -> bool:
         file = machine.ROOT / name
-        return file.is_file() and machine.source_hash(file) == digest
+        try:
+            return file.is_file() and machine.source_hash(file) == digest
+        except OSError:  # no name of a file, or not ours to read
+            return False
 
     return sorted(name for name, digest in recorded.items() if not unchanged(name, digest))

@@ -41,7 +41,7 @@ def plan_problems(plan: dict) -> list[Problem]:
     flags = [name for name, kind in columns.items() if kind == "true/false"]
 
     for name, kind in columns.items():
-        if kind not in KINDS:
+        if kind not in list(KINDS):  # a list, since what stands there may not be hashable
             said = f"found {show(kind)}, expected one of {show(list(KINDS))}"
             problems.append(_plan(f"columns.{name}", said))
     timed = [] if plan["total"] is None else [("total", plan["total"])]

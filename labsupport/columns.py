@@ -24,18 +24,20 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 def write(rows) -> tuple[dict[str, str], bytes]:
     """The kind of each column of a DataFrame, and the file: UTF-8, LF, no index.
 
-    Integers stay integers; a float is written as the shortest text that gives it back. Raises
-    ValueError for columns without a name of their own or of no recordable kind.
+    Integers stay integers; a float is written as the shortest text that gives it back as float64,
+    so narrower floats become float64 first, which changes no value. Raises ValueError for columns
+    without a name of their own or of no recordable kind.
     """
     rows = rows.infer_objects()
     if not rows.columns.is_unique or not all(isinstance(name, str) for name in rows.columns):
         raise ValueError(f"Columns need names that are texts and differ: {list(rows.columns)}.")
     kinds = {name: _kind(rows[name]) for name in rows.columns}
+    rows = rows.astype({name: "float64" for name, kind in kinds.items() if kind == "number"})
     return kinds, rows.to_csv(index=False, lineterminator="\n").encode("utf-8")
 
 
 def _kind(column) -> str:
-    if column.dtype.kind in _BY_DTYPE:
+    if column.dtype.kind in _BY_DTYPE and column.dtype.itemsize <= 8:  # no text for long doubles
         return _BY_DTYPE[column.dtype.kind]
     if all(isinstance(value, str) and not {"\n", "\r"} & set(value) for value in column):
         return "text"

@@ -5,7 +5,6 @@ manifest.json (what was run, where, by which code), summary.json (derived from t
 seal.json (checksums that say where any of them changed). `books` says what the rows must satisfy.
 """
 
-import json
 import os
 import shlex
 import shutil
@@ -22,7 +21,7 @@ from labsupport.books import MANIFEST, SUMMARY
 from labsupport.columns import RAW
 from labsupport.seal import SEAL
 
-__all__ = ["Audit", "Run", "audit", "directory", "read", "refuse_existing", "seal_files", "write"]
+__all__ = ["Audit", "Begun", "Run", "audit", "begin", "directory", "read", "seal_files", "write"]
 
 REPEATS = ("seed", "round", "repeat")  # factors that by these names only repeat a measurement
 
@@ -31,7 +30,7 @@ REPEATS = ("seed", "round", "repeat")  # factors that by these names only repeat
 class Run:
     """A recorded run.
 
-    rows      as measured, one row a measurement, with the column types they were written with
+    rows      as measured, one row a measurement: columns of int64, float64, bool or text
     manifest  what was run, where, when and by which code
     summary   {"schema": 1, "rows": [...]}, a row for each combination of the factors that are not
               repeats, with {"n", "median", "q1", "q3"} under each measured column's name
@@ -42,18 +41,45 @@ class Run:
     summary: dict
 
 
-def refuse_existing(out: str | Path) -> Path:
-    """`out` as a path; raises FileExistsError if anything is there. Ask before measuring."""
+@dataclass(frozen=True)
+class Begun:
+    """A run before it is measured: where it will be written, when and with which code it began.
+
+    sources holds every file of the package, since some are loaded only while measuring.
+    """
+
+    out: Path
+    started: datetime
+    sources: dict[str, str]
+    git: dict | None
+
+
+def begin(out: str | Path) -> Begun:
+    """Note the time and the code, and see that `out` can be written. Call it before measuring.
+
+    Raises FileExistsError when anything is at `out`, OSError when nothing can be created there.
+    """
+    out = Path(out)
+    _refuse_existing(out)
+    parent = next(parent for parent in out.absolute().parents if os.path.lexists(parent))
+    trial = parent / _partial(out).name
+    try:
+        trial.mkdir()
+        trial.rmdir()
+    except OSError as error:
+        said = f"nothing can be created in {parent} ({error.strerror}). Choose another directory"
+        raise OSError(f"{out} cannot be written: {said}.") from error
+    return Begun(out, datetime.now(UTC), machine.sources(), machine.commit())
+
+
+def _refuse_existing(out: Path) -> None:
     if os.path.lexists(out):
-        said = (
-            "exists already and is left as it is. Choose another directory, or move this one away"
-        )
+        said = "exists already and is left as it is. Choose another directory, or move it away"
         raise FileExistsError(f"{out} {said}.")
-    return Path(out)
 
 
 def write(
-    out: str | Path,
+    begun: Begun,
     rows: pd.DataFrame,
     *,
     command: str | Sequence[str],
@@ -64,24 +90,26 @@ def write(
     agreed: str | None,
     warmed: str,
     excluded: str,
-    started: datetime,
-    ended: datetime,
     repeats: Sequence[str] | None = None,
 ) -> Path:
-    """Write a run as the directory `out`, whole or not at all, and return its path.
+    """Write a run as the directory `begun.out`, whole or not at all, and return its path.
 
-    rows             in the order measured; times are integers of nanoseconds
+    rows             in the order measured; times are integers of nanoseconds. Integers are read
+                     back as int64 and floats as float64, of the same value
     factors          column -> its levels; the rows must hold each combination exactly once
     total, segments  the total's column and those that add up to it, the residual among them
     agreed           the true/false column that says outputs agreed
-    started, ended   with a time zone
     repeats          the factors that only repeat a measurement; by default those named seed,
                      round or repeat
 
-    Raises FileExistsError when `out` exists, and ValueError, naming line and column, when the rows
-    do not satisfy what the arguments say of them. Nothing is written in either case.
+    Raises FileExistsError when something is there by now, and ValueError when the code changed
+    since `begin` or, naming line and column, when the rows do not satisfy what the arguments say
+    of them. Nothing is written in either case.
     """
-    out = refuse_existing(out)
+    _refuse_existing(begun.out)
+    if changed := machine.changed_since(begun.sources, begun.git):
+        said = f"Nothing was written: the code changed while it was measured ({', '.join(changed)})"
+        raise ValueError(f"{said}. Measure again, and leave this tree alone until the run ends.")
     kinds, raw = columns.write(rows)
     factors = {name: list(levels) for name, levels in factors.items()}
     manifest = {
@@ -98,14 +126,14 @@ def write(
         "agreed": agreed,
         "warmed": warmed,
         "excluded": excluded,
-        "started": _utc(started, "started"),
-        "ended": _utc(ended, "ended"),
+        "started": begun.started.isoformat(timespec="seconds"),
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "sha256": {RAW: seal.sha256(raw)},
-        "sources": machine.sources(),
-        "git": machine.commit(),
+        "sources": {name: begun.sources[name] for name in machine.executed()},
+        "git": begun.git,
         "machine": machine.describe(),
     }
-    manifest = _plain(manifest)
+    manifest = jsontext.plain(manifest, MANIFEST)
 
     problems = books.plan_problems(manifest)
     if not problems:
@@ -117,22 +145,27 @@ def write(
     files = {RAW: raw, MANIFEST: jsontext.dump(manifest)}
     files[SUMMARY] = jsontext.dump(books.summarise(values, manifest))
     files[SEAL] = seal.make(files)
-    return _write_whole(out, files)
+    return _write_whole(begun.out, files)
 
 
 def read(path_or_name: str | Path) -> Run:
     """A recorded run, by its directory or by its name in the repository's evidence folder.
 
-    Raises FileNotFoundError for a directory that is not there or lacks a file, and ValueError for
-    files that cannot be read as a run. It does not audit.
+    A text that is such a name means the evidence, whatever the working directory holds. Raises
+    FileNotFoundError for a directory that is not there or lacks a file, and ValueError for files
+    that cannot be read as a run. It does not audit.
     """
+    named = path_or_name in _recorded() or path_or_name == ""
     path = Path(path_or_name)
-    path = path if path.is_dir() else directory(str(path_or_name))
+    path = path if path.is_dir() and not named else directory(str(path_or_name))
     content = {}
     for name in (MANIFEST, SUMMARY):
         content[name], problem = jsontext.parse(name, (path / name).read_bytes())
         if problem:
             raise ValueError(_unreadable(path, problem))
+        if isinstance(content[name], dict) and content[name].get("kind") == "transcription":
+            said = f"Its {MANIFEST} says what each file holds; open the one you need"
+            raise ValueError(f"{path} is a transcription, not a run. {said}.")
     problems = books.plan_problems(content[MANIFEST])
     if not problems:
         kinds = content[MANIFEST]["columns"]
@@ -149,21 +182,26 @@ def _unreadable(path: Path, problem) -> str:
 
 
 def directory(name: str) -> Path:
-    """The directory evidence/<name> of the repository.
+    """The directory evidence/<name> of the repository; a name holds no separator.
 
     Raises FileNotFoundError, naming the remedy, when it is not there.
     """
-    folder = machine.ROOT / "evidence"
+    folder, known = machine.ROOT / "evidence", _recorded()
     if not folder.is_dir():
         raise FileNotFoundError(
             "The repository's evidence folder is not beside the labsupport package. Install the "
             "package from a clone of the course, so that both stay together: "
             "python -m pip install --editable . (in the clone's top folder)."
         )
-    if not (folder / name).is_dir():
-        known = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir())) or "none"
-        raise FileNotFoundError(f"There is no evidence named {name!r}. Recorded here: {known}.")
+    if name not in known:
+        said = ", ".join(known) or "none"
+        raise FileNotFoundError(f"There is no evidence named {name!r}. Recorded here: {said}.")
     return folder / name
+
+
+def _recorded() -> list[str]:
+    """The names in the evidence folder; none where there is no such folder."""
+    return sorted(path.name for path in machine.ROOT.glob("evidence/*") if path.is_dir())
 
 
 def seal_files(path: str | Path) -> Path:
@@ -186,23 +224,6 @@ def seal_files(path: str | Path) -> Path:
     return target
 
 
-def _utc(moment: datetime, name: str) -> str:
-    if moment.tzinfo is None:
-        raise ValueError(f"{name} needs a time zone: datetime.now(timezone.utc), for example.")
-    return moment.astimezone(UTC).isoformat(timespec="seconds")
-
-
-def _plain(value):
-    """As JSON would give it back: NumPy's numbers and arrays become Python's, tuples lists."""
-
-    def numpy_value(x):
-        if not hasattr(x, "tolist"):
-            raise ValueError(f"{x!r} cannot be recorded in {MANIFEST}: use numbers and texts.")
-        return x.tolist()
-
-    return json.loads(json.dumps(value, allow_nan=False, default=numpy_value))
-
-
 def _refusal(problems: list) -> str:
     shown = [f"  {problem}" for problem in problems[:10]]
     shown += [f"  and {len(problems) - 10} more"] if len(problems) > 10 else []
@@ -210,14 +231,18 @@ def _refusal(problems: list) -> str:
     return "\n".join([said, *shown])
 
 
+def _partial(out: Path) -> Path:
+    return out.with_name(f".{out.name}.partial-{os.getpid()}")
+
+
 def _write_whole(out: Path, files: dict[str, bytes]) -> Path:
     """Write beside the final name and rename, so that an interrupted run never looks whole."""
-    partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
+    partial = _partial(out)
     partial.mkdir(parents=True)
     try:
         for name, data in files.items():
             (partial / name).write_bytes(data)
-        refuse_existing(out)
+        _refuse_existing(out)
         partial.rename(out)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

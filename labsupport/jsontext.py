@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from labsupport.places import NOTHING, Problem, show
 
 WIDTH = 100
+DEPTH = 100  # lists and objects inside one another; nothing recorded comes near
 
 
 def dump(value) -> bytes:
     """JSON in UTF-8 with LF, no NaN; what fits on a line is on one, long lists are filled."""
-    return (_dump(value, 0) + "\n").encode("utf-8")
+    text = _dump(value, 0) + "\n"
+    return text.encode("utf-8", "backslashreplace")  # half a surrogate pair: as JSON escapes it
 
 
 def _dump(value, depth: int) -> str:
@@ -48,7 +50,10 @@ def parse(name: str, data: bytes) -> tuple[object, Problem | None]:
 
     try:
         text = data.decode("utf-8")
-        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse), None
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+        if _is_deeper(value, DEPTH):
+            raise ValueError(f"more than {DEPTH} lists and objects lie inside one another")
+        return value, None
     except json.JSONDecodeError as error:
         return None, _unreadable(name, error.lineno, error.msg)
     except UnicodeDecodeError as error:
@@ -56,6 +61,27 @@ def parse(name: str, data: bytes) -> tuple[object, Problem | None]:
         return None, _unreadable(name, line, "a byte that is not UTF-8 text")
     except (ValueError, RecursionError) as error:
         return None, _unreadable(name, None, str(error))
+
+
+def _is_deeper(value, depth: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return depth == 0 or any(_is_deeper(x, depth - 1) for x in inner)
+
+
+def plain(value, name: str):
+    """A value as the file `name` gives it back: NumPy's become Python's, tuples become lists.
+
+    Raises ValueError for what JSON cannot hold.
+    """
+
+    def numpy_value(x):
+        if not hasattr(x, "tolist"):
+            raise ValueError(f"{x!r} cannot be recorded in {name}: use numbers and texts.")
+        return x.tolist()
+
+    return json.loads(json.dumps(value, allow_nan=False, default=numpy_value))
 
 
 def _unreadable(name: str, line: int | None, why: str) -> Problem:

@@ -73,14 +73,28 @@ def describe() -> dict:
 
 
 def sources() -> dict[str, str]:
-    """SHA-256 of each file of this package that the running process has executed.
+    """SHA-256 of each source file of this package as it lies on disk, executed or not.
 
     Keys are names from the repository's root, such as "labsupport/timing.py".
     """
+    files = sorted(file for file in PACKAGE.rglob("*.py") if file.is_file())
+    return {_from_root(file): source_hash(file) for file in files}
+
+
+def executed() -> list[str]:
+    """The source files of this package that the running process has executed, named as above."""
     modules = [m for name, m in list(sys.modules.items()) if _is_ours(name)]
     files = {Path(m.__file__).resolve() for m in modules if getattr(m, "__file__", None)}
-    ours = sorted(file for file in files if PACKAGE in file.parents)
-    return {file.relative_to(PACKAGE.parent).as_posix(): source_hash(file) for file in ours}
+    return [_from_root(file) for file in sorted(files) if PACKAGE in file.parents]
+
+
+def changed_since(before: dict[str, str], git: dict | None) -> list[str]:
+    """What of the executed code is not as earlier `sources` and `commit` said; empty if nothing."""
+    now = sources()
+    changed = [name for name in executed() if name not in now or now[name] != before.get(name)]
+    if not changed and commit() != git:
+        return ["what git says of the commit and of uncommitted changes"]
+    return changed
 
 
 def source_hash(file: Path) -> str:
@@ -105,6 +119,10 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _from_root(file: Path) -> str:
+    return file.relative_to(PACKAGE.parent).as_posix()
 
 
 def _is_ours(name: str) -> bool:

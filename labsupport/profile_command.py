@@ -6,7 +6,6 @@ To import this module is to hold the process at one thread.
 
 import sys
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
 
 import threadpoolctl
 
@@ -43,10 +42,14 @@ def main(args):
     except ValueError as error:
         print(f"{error}. See: python -m labsupport profile --help", file=sys.stderr)
         return 2
-    out = evidence.refuse_existing(args.out)
+    try:
+        begun = evidence.begin(args.out)
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return 2
 
     try:
-        rows, config = record(out, case)
+        rows, config = record(begun, case)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
@@ -56,15 +59,15 @@ def main(args):
     cost_us = config["stamps"] * config["stamp_cost_ns"] / 1000
     share = cost_us / medians["total"].min()
     print(f"\nThe stamps cost a query about {cost_us:.2f} µs, {share:.2%} of the fastest path.")
-    print(f"Written to {out}. Next: python -m labsupport audit {out}")
+    print(f"Written to {begun.out}. Next: python -m labsupport audit {begun.out}")
     return 0
 
 
-def record(out, case):
+def record(begun, case):
     """Measure the case and write the run: its rows and its configuration.
 
-    Raises RuntimeError, and nothing is written, if the libraries use more than one thread or if
-    outputs disagreed.
+    Raises RuntimeError, and nothing is written, if the libraries use more than one thread, if
+    outputs disagreed or if the code changed meanwhile.
     """
     config = {
         **asdict(case),
@@ -77,14 +80,13 @@ def record(out, case):
         "stamps": profile.N_STAMPS,
         "stamp_cost_ns": timing.clock_cost_ns(),
     }
-    started = datetime.now(UTC)
     rows = profile.measure(case)
-    options = " ".join(f"--{name} {value}" for name, value in asdict(case).items())
+    options = [f"--{name}={value}" for name, value in asdict(case).items()]
     try:
         evidence.write(
-            out,
+            begun,
             rows,
-            command=f"python -m labsupport profile {options}",
+            command=["python", "-m", "labsupport", "profile", f"--out={begun.out}", *options],
             config=config,
             factors={
                 "seed": range(case.seeds),
@@ -96,8 +98,6 @@ def record(out, case):
             agreed="agreed",
             warmed=f"{profile.WARMUPS} queries of each path for each seed, before its rounds",
             excluded="the warm-ups, and the building of models and stores",
-            started=started,
-            ended=datetime.now(UTC),
         )
     except ValueError as error:
         raise RuntimeError(error) from error

@@ -49,6 +49,8 @@ ALLOCATORS = {
     "mmap threshold alone": MMAP,
 }
 
+ALLOCATOR_VARIABLES = ("MALLOC_", "GLIBC_TUNABLES")  # how the names begin
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -155,7 +157,9 @@ def measure(server: Server, rounds: int, seed: int, warmup: int = 2) -> list[dic
     try:
         for path in PATHS * warmup:
             row = _timed(server, path, reference)
-            assert row["agreed"], f"a {path} request differs from full recomputation: {server.cell}"
+            if not row["agreed"]:  # no assert: that is gone under PYTHONOPTIMIZE
+                said = f"a {path} request differs from full recomputation: {server.cell}"
+                raise AssertionError(said)
         return [
             {"round": i, **_timed(server, str(path), reference)}
             for i in range(rounds)
@@ -211,14 +215,18 @@ def in_fresh_process(task, allocator: str = "default", **arguments):
     """`serve` or `fill` in a new process that does nothing else, with the allocator as named.
 
     What an allocator does depends on what the process has asked of it before; here that is nothing.
-    Raises RuntimeError with the process's own message if it fails.
+    It runs this package, whatever lies in the working directory (-P), and its allocator is set by
+    nothing else. Raises RuntimeError with the process's own message if it fails.
     """
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(ALLOCATOR_VARIABLES)}
+    path = [str(machine.PACKAGE.parent), *filter(None, [inherited.get("PYTHONPATH")])]
+    inherited["PYTHONPATH"] = os.pathsep.join(path)
     done = subprocess.run(
-        [sys.executable, "-c", "from labsupport import serving; serving.answer()"],
+        [sys.executable, "-P", "-c", "from labsupport import serving; serving.answer()"],
         input=json.dumps({"task": task.__name__, "arguments": arguments}),
         capture_output=True,
         text=True,
-        env=os.environ | dict.fromkeys(machine.THREAD_VARIABLES, "1") | ALLOCATORS[allocator],
+        env=inherited | dict.fromkeys(machine.THREAD_VARIABLES, "1") | ALLOCATORS[allocator],
     )
     if done.returncode:
         raise RuntimeError(f"the new process failed on {arguments}:\n{done.stderr}")

@@ -7,7 +7,7 @@ candidates are picked, and in the phase `confirm`, which alone decides whether t
 """
 
 import itertools
-from datetime import UTC, datetime
+import sys
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,7 @@ from labsupport.serving import (
 
 MARGIN = 0.02  # effects below 2 % are not looked for
 PHASES = ("search", "confirm")
+MIN_ROUNDS = 6  # fewer pairs have no 95 % interval (timing.ratio_of_pairs)
 
 GRID = {
     "cache": list(CACHES),
@@ -103,16 +104,40 @@ def add_arguments(parser) -> None:
 
 
 def main(args) -> int:
-    """Search, confirm, write the run; nothing is written when interrupted."""
-    out = evidence.refuse_existing(args.out)
+    """Search, confirm, write the run: 0, or 1 if it cannot be trusted, 2 for wrong options.
+
+    Nothing is written when interrupted.
+    """
+    try:
+        if args.rounds < MIN_ROUNDS:
+            raise ValueError(f"--rounds must be at least {MIN_ROUNDS}, not {args.rounds}")
+        if args.seed < 0:
+            raise ValueError(f"--seed must be 0 or more, not {args.seed}")
+        begun = evidence.begin(args.out)
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
     machine.use_one_thread()
-    started = datetime.now(UTC)
     rows = [row for phase in PHASES for row in _times(phase, args.rounds, args.seed, GRID)]
     table = pd.DataFrame(rows)
+    try:
+        record(begun, table, args)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"search: {searched(table)['verdict'].value_counts().to_dict()}")
+    print(f"slower in the search, measured again: {len(confirmed(table))} cells")
+    print(f"Written to {begun.out}. Next: python -m labsupport audit {begun.out}")
+    return 0
+
+
+def record(begun: evidence.Begun, rows: pd.DataFrame, args) -> None:
+    """Write the run; raises ValueError, and writes nothing, if the rows are no evidence."""
+    options = ["--out", args.out, "--rounds", args.rounds, "--seed", args.seed]
     evidence.write(
-        out,
-        table,
-        command="python -m labsupport warmcold",
+        begun,
+        rows,
+        command=["python", "-m", "labsupport", "warmcold", *map(str, options)],
         config={
             "rounds": args.rounds,
             "seed": args.seed,
@@ -134,10 +159,4 @@ def main(args) -> int:
         agreed="agreed",
         warmed="two requests of each path in each cell, untimed",
         excluded="nothing",
-        started=started,
-        ended=datetime.now(UTC),
     )
-    print(f"search: {searched(table)['verdict'].value_counts().to_dict()}")
-    print(f"slower in the search, measured again: {len(confirmed(table))} cells")
-    print(f"Written to {out}. Next: python -m labsupport audit {out}")
-    return 0

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from datetime import UTC, datetime
 
 import numpy as np
 import pandas as pd
@@ -39,15 +38,14 @@ def arguments(**changes) -> dict:
         "agreed": "agreed",
         "warmed": "five queries a path",
         "excluded": "the warm-ups",
-        "started": datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC),
-        "ended": datetime(2031, 5, 6, 7, 9, 0, tzinfo=UTC),
         **changes,
     }
 
 
 def write(out, table: pd.DataFrame | None = None, **changes):
     """Record the sample run at `out`."""
-    return evidence.write(out, rows() if table is None else table, **arguments(**changes))
+    begun = evidence.begin(out)
+    return evidence.write(begun, rows() if table is None else table, **arguments(**changes))
 
 
 def contents(directory) -> dict[str, bytes]:

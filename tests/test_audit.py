@@ -237,6 +237,8 @@ GARBAGE += [
     b'"' * 7,
     b"a,b\r\n1\r,2\n",
     b"9" * 9999,
+    b"[" * 500 + b"]" * 500,
+    b'{"a": "\\ud800", "b": 1e999}',
 ]
 
 
@@ -263,6 +265,14 @@ def test_two_damaged_files_are_both_named(whole):
         if a[0] != b[0]:
             damaged = with_another_value(with_another_value(whole, a, rng), b, rng)
             assert {a[0], b[0]} <= {p.file for p in audit.examine(damaged)}
+
+
+def test_a_header_that_is_not_utf8_is_answered_under_a_seal_that_vouches_for_it(whole):
+    others = {n: x for n, x in whole.items() if n != "seal.json"}
+    others["raw.csv"] = whole["raw.csv"].replace(b"agreed", b"agr\xff", 1)
+    problems = audit.examine(others | {"seal.json": seal.make(others)})
+    assert {p.file for p in problems} == {"raw.csv"}
+    assert any(p.row == 1 for p in problems)
 
 
 # --- on disk ------------------------------------------------------------------------------------

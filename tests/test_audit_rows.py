@@ -1,6 +1,7 @@
 """What the rows must satisfy is checked even where every checksum has been made to agree."""
 
 import json
+import random
 
 import pytest
 import sample_run
@@ -148,6 +149,8 @@ def test_rows_sealed_anew_still_differ_from_their_manifest(whole):
         {"kind": "walk"},
         {"schema": 2},
         {"columns": []},
+        {"columns": {"x": []}},
+        {"columns": {"seed": {"a": 1}}},
         {"factors": {}},
         {"factors": {"seed": [[1]]}},
         {"factors": {"seed": [1, 1]}},
@@ -157,6 +160,7 @@ def test_rows_sealed_anew_still_differ_from_their_manifest(whole):
         {"segments": [["x"]]},
         {"agreed": "note"},
         {"sources": 3},
+        {"sources": ["a"]},
         {"sha256": None},
     ],
 )
@@ -164,3 +168,44 @@ def test_a_manifest_made_by_hand_is_answered_with_the_entry(whole, changes):
     manifest = json.loads(whole["manifest.json"]) | changes
     first, *_ = sealed_anew(whole, "manifest.json", jsontext.dump(manifest))
     assert first.column.startswith(next(iter(changes)))
+
+
+ODD = [None, True, 0, 1.5, "x", "\ud800", [], {}, ["a"], [["a"]], {"a": []}, 10**400]
+
+
+def places_in(value, path=()):
+    """The path of each value inside a JSON value, of lists and objects too."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)):
+        yield (*path, key)
+        if isinstance(value[key], dict | list):
+            yield from places_in(value[key], (*path, key))
+
+
+def with_odd_value(value, path: tuple, odd):
+    """The value with what stands at the path replaced."""
+    value = json.loads(json.dumps(value))
+    inner = value
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = odd
+    return value
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "summary.json", "seal.json"])
+def test_no_value_of_another_kind_makes_the_audit_fall_over(whole, name):
+    """Under a seal that vouches for it, so that the audit gets as far as it can."""
+    rng, value = random.Random(19), json.loads(whole[name])
+    paths = list(places_in(value))
+    outer = [path for path in paths if len(path) <= 2 and path[0] != "sources"]
+    drawn = [(path, odd) for path in outer for odd in ODD] if name == "manifest.json" else []
+    drawn += [(rng.choice(paths), rng.choice(ODD)) for _ in range(200)]
+    for path, odd in drawn:
+        files = {**whole, name: jsontext.dump(with_odd_value(value, path, odd))}
+        if name == "seal.json":
+            body = {key: x for key, x in json.loads(files[name]).items() if key != "seal"}
+            sealed_again = jsontext.dump({**body, "seal": seal._digest(body)})
+            audit.examine({**files, name: sealed_again})
+        else:
+            files["seal.json"] = seal.make({n: x for n, x in files.items() if n != "seal.json"})
+        for problem in audit.examine(files):
+            str(problem)

@@ -2,10 +2,11 @@
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,7 @@ def test_texts_that_look_like_something_else_stay_texts(tmp_path):
 def test_the_manifest_says_what_was_run(tmp_path):
     factors = {"seed": range(3), "round": np.arange(4), "path": tuple(sample_run.PATHS)}
     command = ["python", "-m", "labsupport", "profile", "--out", "my run"]
+    before = datetime.now(UTC)
     run = evidence.read(sample_run.write(tmp_path / "run", factors=factors, command=command))
     manifest = run.manifest
     assert (manifest["schema"], manifest["kind"]) == (1, "run")
@@ -67,10 +69,9 @@ def test_the_manifest_says_what_was_run(tmp_path):
     assert manifest["factors"] == sample_run.FACTORS
     assert manifest["repeats"] == ["seed", "round"]
     assert manifest["seeds"] == [0, 1, 2]
-    assert (manifest["started"], manifest["ended"]) == (
-        "2031-05-06T07:08:09+00:00",
-        "2031-05-06T07:09:00+00:00",
-    )
+    times = [datetime.fromisoformat(manifest[name]) for name in ("started", "ended")]
+    second = timedelta(seconds=1)  # to which times are cut
+    assert before - second < times[0] <= times[1] <= datetime.now(UTC)
     assert manifest["sources"]["labsupport/evidence.py"] == machine.source_hash(
         ROOT / "labsupport" / "evidence.py"
     )
@@ -100,6 +101,31 @@ def test_the_summary_leaves_out_what_was_not_measured(tmp_path):
     assert b == {"n": 0, "median": None, "q1": None, "q3": None}
 
 
+@pytest.mark.parametrize("kind", ["float16", "float32", "Float32", "Float64"])
+def test_floats_of_any_width_keep_their_value(tmp_path, kind):
+    values = pd.Series([0.1, 1 / 3, 2.5e-7, 1000.5]).astype(kind)
+    plan = {"factors": {"i": range(4)}, "total": None, "segments": [], "agreed": None}
+    table = pd.DataFrame({"i": np.arange(4, dtype="int32"), "x": values})
+    read = evidence.read(sample_run.write(tmp_path / "run", table, **plan)).rows
+    assert read["x"].tolist() == [float(x) for x in values]
+    assert (read["x"].dtype, read["i"].dtype) == ("float64", "int64")
+    assert table["x"].dtype == kind  # the caller's own rows are as they were
+
+
+def test_numbers_that_float64_cannot_hold_are_refused(tmp_path):
+    values = np.full(4, np.longdouble(1) / 3)
+    plan = {"factors": {"i": range(4)}, "total": None, "segments": [], "agreed": None}
+    table = pd.DataFrame({"i": range(4), "x": values})
+    if values.dtype.itemsize == 8:  # there a long double is a float64
+        assert (
+            evidence.read(sample_run.write(tmp_path / "run", table, **plan)).rows["x"][0] == 1 / 3
+        )
+        return
+    with pytest.raises(ValueError, match=r"'x'.* cannot be recorded"):
+        sample_run.write(tmp_path / "run", table, **plan)
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- refusals: nothing is written, nothing is lost ----------------------------------------------
 
 
@@ -110,9 +136,94 @@ def test_whatever_exists_is_left_as_it_is(tmp_path):
         with pytest.raises(FileExistsError, match="exists already"):
             sample_run.write(tmp_path / name)
         with pytest.raises(FileExistsError, match=name):
-            evidence.refuse_existing(tmp_path / name)
+            evidence.begin(tmp_path / name)
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["empty", "file"]
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+def test_what_came_while_measuring_is_left_as_it_is(tmp_path):
+    begun = evidence.begin(tmp_path / "run")
+    (tmp_path / "run").write_text("mine", encoding="utf-8")
+    with pytest.raises(FileExistsError, match="exists already"):
+        evidence.write(begun, sample_run.rows(), **sample_run.arguments())
+    assert [p.read_text(encoding="utf-8") for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_place_that_cannot_be_written_is_refused_at_the_start(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    for out in ("file/run", "file/deep/run"):
+        with pytest.raises(OSError, match=r"nothing can be created in .*file .*another directory"):
+            evidence.begin(tmp_path / out)
+
+    def read_only(path, *_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    with pytest.raises(OSError, match=r"cannot be written: .*Permission denied"):
+        evidence.begin(tmp_path / "deep" / "run")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_start_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for out in (tmp_path / "run", tmp_path / "deep" / "run", "run", "deep/run"):
+        assert evidence.begin(out).out == Path(out)
+    assert list(tmp_path.iterdir()) == []
+
+
+CODE_CHANGES = """
+import json, pathlib, sys
+import sample_run
+from labsupport import evidence, machine
+begun = evidence.begin(sys.argv[1])
+{change}
+try:
+    evidence.write(begun, sample_run.rows(), **sample_run.arguments())
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("", ""),
+        ("append('books')", "labsupport/books.py"),  # loaded before
+        ("append('prefix'); import labsupport.prefix", "labsupport/prefix.py"),  # loaded later
+        ("append('ledger')", "what git says"),  # never loaded, but the tree is no longer clean
+    ],
+)
+def test_code_that_changes_while_measuring_is_no_evidence(tmp_path, change, words):
+    tree, out = tmp_path / "tree", tmp_path / "run"
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(machine.PACKAGE, tree / "labsupport", ignore=ignore)
+    shutil.copy(ROOT / ".gitignore", tree)
+    settings = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words_of_git in (["init"], ["add", "."], ["commit", "-m", "all"]):
+        command = ["git", *settings, *words_of_git]
+        subprocess.run(command, cwd=tree, check=True, capture_output=True)
+    script = "def append(name):\n    file = machine.PACKAGE / f'{name}.py'\n"
+    script += "    file.write_bytes(file.read_bytes() + b'# changed')\n"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tree), str(ROOT / "tests")])}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE_CHANGES.format(change=script + change), str(out)],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stderr
+    assert out.exists() == (not words)
+    assert ("Nothing was written" in done.stdout and words in done.stdout) == bool(words)
+
+
+def test_code_that_was_put_right_by_the_end_is_recorded_as_it_began(tmp_path, monkeypatch):
+    """Neither the sources nor the commit of the manifest are those of the end."""
+    begun = evidence.begin(tmp_path / "run")
+    monkeypatch.setattr(machine, "commit", lambda: {"commit": "0" * 40, "clean": True})
+    with pytest.raises(ValueError, match="what git says of the commit"):
+        evidence.write(begun, sample_run.rows(), **sample_run.arguments())
+    assert list(tmp_path.iterdir()) == []
 
 
 def damaged(**columns) -> pd.DataFrame:
@@ -153,7 +264,6 @@ def test_rows_that_are_no_evidence_are_refused(tmp_path, table, words):
         ({"factors": {"nowhere": [1]}}, "no such column"),
         ({"agreed": "note"}, "must be a true/false column"),
         ({"repeats": ["nowhere"]}, "not among the factors"),
-        ({"started": datetime(2031, 5, 6)}, "started needs a time zone"),
         ({"config": {"out": Path("x")}}, "cannot be recorded in manifest.json"),
         ({"config": {"x": np.nan}}, "JSON"),
     ],
@@ -214,8 +324,28 @@ def test_evidence_is_found_by_name(tmp_path, monkeypatch):
     sample_run.write(tmp_path / "evidence" / "my-run")
     assert evidence.directory("my-run") == tmp_path / "evidence" / "my-run"
     assert len(evidence.read("my-run").rows) == 36
+    for name in ("", ".", "..", "../evidence", "../evidence/my-run", "my-run/", str(tmp_path)):
+        with pytest.raises(FileNotFoundError, match=r"no evidence named .*my-run"):
+            evidence.directory(name)
+    with pytest.raises(FileNotFoundError, match="no evidence named ''"):
+        evidence.read("")
     with pytest.raises(FileNotFoundError, match=r"'other'.*my-run"):
         evidence.directory("other")
+
+
+def test_a_name_means_the_evidence_and_a_path_the_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for out, warmed in (("evidence/run", "recorded"), ("run", "mine"), ("other", "other")):
+        sample_run.write(Path(out), warmed=warmed)
+    said = ["run", Path("run"), "./run", "evidence/run", "other"]
+    warmed = [evidence.read(name).manifest["warmed"] for name in said]
+    assert warmed == ["recorded", "mine", "mine", "recorded", "other"]
+
+
+def test_a_transcription_is_not_read_as_a_run():
+    with pytest.raises(ValueError, match=r"stall-log is a transcription, not a run\. Its manifest"):
+        evidence.read("stall-log")
 
 
 def test_a_run_that_cannot_be_read_points_to_the_audit(tmp_path):

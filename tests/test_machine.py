@@ -106,10 +106,26 @@ def test_sources_are_those_executed_with_portable_names_and_hashes(tmp_path):
     text = file.read_bytes().replace(b"\r\n", b"\n")
     hashes = machine.sources()
     assert hashes["labsupport/machine.py"] == hashlib.sha256(text).hexdigest()
-    script = "import json; from labsupport import machine; print(json.dumps(machine.sources()))"
-    assert in_a_new_process(script).keys() == {"labsupport/__init__.py", "labsupport/machine.py"}
+    assert len(hashes) == len(list((ROOT / "labsupport").glob("*.py")))
+    script = "import json; from labsupport import machine; print(json.dumps(machine.executed()))"
+    assert in_a_new_process(script) == ["labsupport/__init__.py", "labsupport/machine.py"]
     (tmp_path / "machine.py").write_bytes(text.replace(b"\n", b"\r\n"))
     assert machine.source_hash(tmp_path / "machine.py") == hashes["labsupport/machine.py"]
+
+
+def test_code_that_changed_since_is_named_where_it_was_executed(monkeypatch):
+    before, git = machine.sources(), machine.commit()
+    assert machine.changed_since(before, git) == []
+    name = "labsupport/machine.py"
+    assert machine.changed_since(before | {name: "0"}, git) == [name]
+    assert machine.changed_since({n: x for n, x in before.items() if n != name}, git) == [name]
+    monkeypatch.setattr(machine, "sources", lambda: {n: x for n, x in before.items() if n != name})
+    assert machine.changed_since(before, git) == [name]  # gone from disk
+    monkeypatch.setattr(machine, "sources", lambda: before | {"labsupport/unused.py": "1"})
+    assert machine.changed_since(before, git) == []
+    for other in (None, {"commit": "0" * 40, "clean": True}):
+        monkeypatch.setattr(machine, "commit", lambda said=other: said)
+        assert machine.changed_since(before, {"commit": "0" * 40, "clean": False})
 
 
 def test_the_commit_is_told_with_whether_the_tree_was_clean(tmp_path, monkeypatch):

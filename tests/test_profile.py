@@ -351,7 +351,8 @@ def test_the_recorded_command_is_that_of_the_same_case(run):
     assert words[:4] == ["python", "-m", "labsupport", "profile"]
     parser = argparse.ArgumentParser()
     profile_command.add_arguments(parser)
-    args = vars(parser.parse_args([*words[4:], "--out", "elsewhere"]))
+    args = vars(parser.parse_args(words[4:]))
+    assert args["out"] == str(run[0])
     assert Case(**{name: args[name] for name in vars(SMALL)}) == SMALL
 
 
@@ -399,6 +400,9 @@ def test_what_exists_is_refused_before_anything_is_measured(tmp_path, monkeypatc
         assert cli.main(["profile", "--out", str(tmp_path / name)]) == 2
         assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "run" / "mine").read_text(encoding="utf-8") == "kept"
+    assert cli.main(["profile", "--out", str(tmp_path / "file" / "run")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cannot be written" in line
 
 
 def test_an_interrupted_run_leaves_nothing(tmp_path, monkeypatch, capsys):

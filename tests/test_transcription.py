@@ -44,6 +44,28 @@ def test_a_transcription_is_sealed_and_audited(transcription):
         file.write_bytes(content)
 
 
+@pytest.mark.parametrize("sources", [["a"], "a", None, 3])
+def test_sources_of_another_kind_are_answered(transcription, sources):
+    reseal(transcription, sources=sources)
+    (problem,) = evidence.audit(transcription).problems
+    assert (problem.file, problem.column) == ("manifest.json", "sources")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "\ud800", "", ".", "/", "../" * 40])
+def test_sources_no_file_can_have_are_gone(transcription, name):
+    reseal(transcription, sources={name: "0"})
+    assert evidence.audit(transcription) == audit.Audit(audit.OTHER_CODE, [], [name])
+
+
+def reseal(directory: Path, **changes) -> None:
+    """Change the manifest and make a seal that vouches for it."""
+    manifest = json.loads((directory / "manifest.json").read_bytes()) | changes
+    (directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    files = sample_run.contents(directory)
+    del files[seal.SEAL]
+    (directory / seal.SEAL).write_bytes(seal.make(files))
+
+
 def test_a_run_is_not_sealed_anew(tmp_path):
     run = sample_run.write(tmp_path / "run")
     (run / seal.SEAL).unlink()

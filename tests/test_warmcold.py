@@ -1,15 +1,22 @@
 """The analogue's server and search: right before fast, counted right, judged on fresh rows."""
 
+import argparse
 import gc
+import itertools
+import os
+import shlex
+import subprocess
+import sys
 from dataclasses import asdict
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from labsupport import evidence, serving, warmcold
+from labsupport import evidence, machine, serving, timing, warmcold
 from labsupport.serving import Cell, Server
 
 RECORDED = evidence.read("warm-slower")
@@ -72,6 +79,28 @@ def test_a_request_with_wrong_logits_is_refused_before_timing(monkeypatch):
     monkeypatch.setitem(serving.HITS, "rows", spoiled)
     with pytest.raises(AssertionError, match="a warm request differs"):
         serving.measure(Server(Cell(hit="rows", **SMALL), 0), rounds=2, seed=0)
+
+
+SPOILED = """
+from labsupport import serving
+def spoiled(cache):
+    copy = cache.copy()
+    copy.writable_views()[1][...] += 1
+    return copy
+serving.HITS["rows"] = spoiled
+try:
+    serving.serve({"hit": "rows", "d_model": 16, "n_prompt": 5, "n_new": 3}, rounds=2, seed=0)
+except AssertionError as error:
+    print(error)
+"""
+
+
+def test_wrong_logits_are_refused_where_asserts_are_switched_off():
+    environment = os.environ | {"PYTHONOPTIMIZE": "1", "PYTHONPATH": str(machine.ROOT)}
+    command = [sys.executable, "-c", SPOILED]
+    done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("a warm request differs from full recomputation")
 
 
 def test_segments_add_up_and_each_round_holds_both_paths():
@@ -148,16 +177,37 @@ def test_a_fresh_process_gets_one_thread_and_its_allocator(monkeypatch):
 
     monkeypatch.setattr(serving.subprocess, "run", run)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "7")  # the reader's own allocator
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=7")
+    monkeypatch.setenv("UNRELATED", "kept")
     for allocator in serving.ALLOCATORS:
         serving.in_fresh_process(serving.serve, allocator, cell={}, rounds=1, seed=0)
     assert all(env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == "1" for env in asked)
-    names = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
-    assert [[n in env for n in names] for env in asked] == [
-        [False, False],
-        [True, True],
-        [True, False],
-        [False, True],
+    assert all(env["UNRELATED"] == "kept" for env in asked)
+    high, set_by = str(2**30), ("MALLOC_", "GLIBC_")
+    trim, mmap = {"MALLOC_TRIM_THRESHOLD_": high}, {"MALLOC_MMAP_THRESHOLD_": high}
+    assert [{k: v for k, v in env.items() if k.startswith(set_by)} for env in asked] == [
+        {},
+        trim | mmap,
+        trim,
+        mmap,
     ]
+
+
+@pytest.mark.parametrize("variable", [None, "PYTHONPATH"])
+def test_a_fresh_process_runs_this_package_and_no_other(tmp_path, monkeypatch, variable):
+    other = tmp_path / "labsupport"
+    other.mkdir()
+    (other / "__init__.py").write_text("", encoding="utf-8")
+    answer = "def answer(): print('[1]')\n"
+    (other / "serving.py").write_text(answer, encoding="utf-8", newline="\n")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    if variable:
+        monkeypatch.setenv(variable, str(tmp_path))
+    cost = serving.in_fresh_process(serving.fill, cache="concat", n_tokens=3)
+    assert cost["bytes_held"] == 3 * 2 * 4 * 32 * 4
 
 
 def test_a_fresh_process_measures_the_same_requests():
@@ -210,13 +260,64 @@ def made_up(ratio, phase="search", hit="rows", n=30, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("ratio", "verdict"), [(1.2, "slower"), (0.8, "faster"), (1.0, "cannot tell")]
+    ("ratio", "verdict"),
+    [(r, "slower") for r in (1.2, 1.05)]
+    + [(r, "faster") for r in (0.8, 0.95)]
+    + [(r, "cannot tell") for r in (1.0, 1.014, 0.986)],  # the last two: below 2 %
 )
 def test_a_known_ratio_is_found(ratio, verdict):
     row = warmcold.compare(made_up(ratio)).iloc[0]
     assert row["ratio"] == pytest.approx(ratio, rel=0.01)
     assert row["low"] <= ratio <= row["high"]
     assert row["verdict"] == verdict
+
+
+def test_rounds_are_paired_and_medians_are_over_rounds():
+    """Worked by hand: warm over cold is 8, 4 and five times a half."""
+    cold, warm = [1, 2, 4, 8, 16, 32, 64], [8, 1, 2, 4, 64, 16, 32]
+    rows = made_up(1.0, n=7).sort_values(["path", "round"])
+    rows["total_ns"] = [1000 * t for t in cold + warm]
+    rows["page_faults"] = [9, 1, 2, 3, 4, 5, 6, 0, 0, 0, 7, 8, 9, 9]
+    row = warmcold.compare(rows.sample(frac=1, random_state=3)).iloc[0]
+    assert row["ratio"] == pytest.approx(0.5)
+    assert row["low"] == pytest.approx(0.5 / (1 + timing.PLACEMENT_FLOOR))
+    assert row["high"] == pytest.approx(8 * (1 + timing.PLACEMENT_FLOOR))
+    assert [row[f"{path}_total_ns"] for path in serving.PATHS] == [8000, 8000]
+    assert [row[f"{path}_page_faults"] for path in serving.PATHS] == [4, 7]
+
+
+def test_every_cell_is_asked_for_in_an_order_and_with_seeds_of_its_phase(monkeypatch):
+    grid = {
+        "cache": ["concat", "doubling"],
+        "allocator": ["default", "keeps memory", "trim threshold alone"],
+        "n_new": [1, 2, 3, 4],
+    }
+    asked = []
+
+    def noted(task, allocator, cell, rounds, seed):
+        assert (task, rounds) == (serving.serve, 7)
+        asked.append(({**cell, "allocator": allocator}, seed))
+        return [{"round": 0, "asked": len(asked) - 1}]
+
+    monkeypatch.setattr(warmcold, "in_fresh_process", noted)
+
+    def order(phase, seed):
+        """The cells as asked for, and their seeds, after checking the rows against them."""
+        asked.clear()
+        rows = warmcold._times(phase, 7, seed, grid)
+        for row in rows:
+            cell, _ = asked[row["asked"]]
+            assert row == {"phase": phase, **cell, "round": 0, "asked": row["asked"]}
+        cells = [tuple(cell[name] for name in grid) for cell, _ in asked]
+        assert sorted(cells) == sorted(itertools.product(*grid.values()))
+        return cells, [seed for _, seed in asked]
+
+    drawn = [order(phase, seed) for phase in warmcold.PHASES for seed in (0, 1)]
+    assert order("search", 0) == drawn[0]
+    orders = [cells for cells, _ in drawn] + [list(itertools.product(*grid.values()))]
+    assert all(a != b for a, b in itertools.combinations(orders, 2))
+    seeds = [seed for _, seeds in drawn for seed in seeds]
+    assert len(set(seeds)) == len(seeds) == 4 * 24
 
 
 def test_what_the_search_found_is_judged_by_fresh_rows_alone():
@@ -255,9 +356,16 @@ def test_a_small_search_can_be_run_and_audited(tmp_path, monkeypatch, capsys):
     }}  # fmt: skip
     monkeypatch.setattr(warmcold, "GRID", grid)
     out = tmp_path / "run"
-    assert command.main(["warmcold", "--out", str(out), "--rounds", "7"]) == 0
+    options = ["--rounds", "7", "--seed", "3"]
+    assert command.main(["warmcold", "--out", str(out), *options]) == 0
     assert "python -m labsupport audit" in capsys.readouterr().out
     assert evidence.audit(out).status.startswith("intact")
+    words = shlex.split(evidence.read(out).manifest["command"])
+    assert words[:4] == ["python", "-m", "labsupport", "warmcold"]
+    parser = argparse.ArgumentParser()
+    warmcold.add_arguments(parser)
+    again = vars(parser.parse_args(words[4:]))
+    assert again == {"out": str(out), "rounds": 7, "seed": 3}
 
     before = sorted(p.read_bytes() for p in out.iterdir())
     assert command.main(["warmcold", "--out", str(out), "--rounds", "7"]) == 2
@@ -272,4 +380,55 @@ def test_an_interrupted_search_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(warmcold, "in_fresh_process", interrupted)
     assert command.main(["warmcold", "--out", str(tmp_path / "run")]) == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+def never(*_args, **_kwargs):
+    raise AssertionError("nothing may be measured")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--out", "run", "--rounds", "5"], "--rounds must be at least 6, not 5"),
+        (["--out", "run", "--rounds", "0"], "--rounds must be at least 6, not 0"),
+        (["--out", "run", "--rounds=-5"], "--rounds must be at least 6, not -5"),
+        (["--out", "run", "--seed=-1"], "--seed must be 0 or more, not -1"),
+        (["--out", "file"], "file exists already"),
+        (["--out", "file/run"], f"{Path('file/run')} cannot be written"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_in_one_line(
+    tmp_path, monkeypatch, capsys, options, said
+):
+    from labsupport import __main__ as command
+
+    monkeypatch.setattr(warmcold, "in_fresh_process", never)
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine", encoding="utf-8")
+    assert command.main(["warmcold", *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(said)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_fewest_rounds_are_those_that_have_an_interval():
+    assert np.isinf(warmcold.compare(made_up(1.2, n=warmcold.MIN_ROUNDS - 1))["high"]).all()
+    assert np.isfinite(warmcold.compare(made_up(1.2, n=warmcold.MIN_ROUNDS))["high"]).all()
+
+
+def test_a_search_whose_code_changed_is_not_recorded(tmp_path, monkeypatch, capsys):
+    from labsupport import __main__ as command
+
+    def rows(_task, _allocator, cell, rounds, seed):
+        counts = dict.fromkeys(["bytes_copied", "n_allocations", "page_faults"], 0)
+        times = {"total_ns": 3, "take_ns": 1, "first_ns": 1, "decode_ns": 1, "agreed": True}
+        pairs = itertools.product(range(rounds), serving.PATHS)
+        return [{"round": i, "path": path, **times, **counts} for i, path in pairs]
+
+    monkeypatch.setattr(warmcold, "in_fresh_process", rows)
+    monkeypatch.setattr(machine, "changed_since", lambda *_: ["labsupport/serving.py"])
+    assert command.main(["warmcold", "--out", str(tmp_path / "run"), "--rounds", "6"]) == 1
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if "Nothing was written" in x]
+    assert "labsupport/serving.py" in line
     assert list(tmp_path.iterdir()) == []

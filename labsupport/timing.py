@@ -4,11 +4,10 @@ A machine's speed wanders by more than the effects this course looks for, so no 
 over a stretch of time of its own: f and g are called in turns, and only neighbours are compared.
 
     round    each path timed once, one right after the other
-    block    two rounds, f g g f or g f f g as a coin decides: neither a drift nor what the
-             second call of a round gains from the first can favour a path
-    group    one or two blocks; the shortest time of each path stands for it, since
-             interruptions only ever add time; the group yields log(g / f)
+    block    two rounds, f g g f or g f f g by a coin: neither drift nor coming second favours one
+    group    one or two blocks, giving log(g / f) of the shortest times: interruptions add time
     result   the median over groups, between two of the sorted groups (a sign test)
+    pool     a tenth of the groups: no verdict if all calls in it deny what the shortest say
 
 Had f and g the same speed, swapping their names would give orders just as likely. So each group
 favours either with probability 1/2, whatever the noise: the interval assumes nothing else of it.
@@ -26,16 +25,16 @@ import pandas as pd
 from scipy.stats import binom
 
 CONFIDENCE = 0.95
-# Copies of one function differ for good, by where they lie in memory; no repetition averages that
-# away. Over 66 pairs of copies of a 270 µs NumPy function with small arrays of their own, 1.5 s a
-# pair, log ratios were off by 0.15 % (root mean square): 95 % lie within 1.96 times that. Copies
-# that share arrays differ less (0.06 %), arrays that fill a cache more (0.3 %): share them.
+# Where copies of a function lie in memory sets them apart for good: over 66 pairs of a 270 µs NumPy
+# function with small arrays of their own, 1.5 s a pair, by 0.15 % (root mean square of log ratios;
+# 95 % within 1.96 times that). Shared arrays: 0.06 %, arrays that fill a cache 0.3 %; share them.
 PLACEMENT_FLOOR = 0.003
 WARMUP_SHARE = 0.05  # of the budget; each path is called at least twice
 BATCH_CLOCKS = 1000  # a batch lasts at least as long as so many clock readings
 WANTED_GROUPS = 40  # two blocks a group only where that many groups remain
 FEW_GROUPS = 20  # with fewer, a warning: the interval's ends are among the outermost groups
 BLURRED_SHARE = 0.01  # of a batch; a warning when the clock blurs more
+POOLS, POOLED_CONFIDENCE = 10, 0.99  # all ten must agree: by chance once in 1024 each way
 COLUMNS = ["group", "order", "path", "ns_per_call"]
 
 
@@ -59,10 +58,9 @@ class Comparison:
     names: tuple[str, str]
 
     def __str__(self):
-        width = min(max(self.high - self.low, 1e-4), 0.5)
+        width, (f, g) = min(max(self.high - self.low, 1e-4), 0.5), self.names
         places = 1 - math.floor(math.log10(width))  # two digits of the width
         ratio, low, high = (f"{x:.{places}f}" for x in (self.ratio, self.low, self.high))
-        f, g = self.names
         return f"{g} takes {ratio} ({low} to {high}) times as long as {f}: {self.verdict}"
 
 
@@ -82,7 +80,6 @@ def compare(
     if not 0 < budget_s < math.inf:
         raise ValueError(f"budget_s must be a positive number of seconds, got {budget_s!r}")
     _check(margin, names)
-
     paths = dict(zip(names, [(f, setup_f), (g, setup_g)], strict=True))
     cost_ns = clock_cost_ns()
     clock_ns = cost_ns + clock_resolution_ns()
@@ -90,7 +87,7 @@ def compare(
     gc.disable()
     try:
         end_ns = perf_counter_ns() + budget_s * 1e9
-        batch, calls, round_ns = _warm_up(paths, clock_ns, WARMUP_SHARE * budget_s * 1e9)
+        batch, calls, round_ns = _warm_up(paths, clock_ns, budget_s * 1e9)
         n_blocks = 2 if end_ns - perf_counter_ns() >= 4 * WANTED_GROUPS * round_ns else 1
         rows = _measure(paths, batch, n_blocks, cost_ns, end_ns, random.Random(seed))
     finally:
@@ -106,12 +103,11 @@ def _time_batch(call, setup, batch):
     start_ns = clock()
     for _ in repeat(None, batch):
         call(*arguments)
-    stop_ns = clock()
-    return stop_ns - start_ns
+    return clock() - start_ns
 
 
-def _warm_up(paths, clock_ns, warm_up_ns):
-    """Call both in turns for `warm_up_ns`; (batch, grown until long enough; calls; ns a round)."""
+def _warm_up(paths, clock_ns, budget_ns):
+    """Call both in turns: (batch, grown while it is short and WANTED_GROUPS fit; calls; round)."""
     may_batch = all(setup is None for _, setup in paths.values())
     batch, calls, round_ns = 1, 0, []
     while True:
@@ -119,9 +115,10 @@ def _warm_up(paths, clock_ns, warm_up_ns):
         shortest_ns = min(_time_batch(*path, batch) for path in paths.values())
         round_ns.append(perf_counter_ns() - start_ns)
         calls += batch
-        if may_batch and shortest_ns < BATCH_CLOCKS * clock_ns:
+        doubled_fits = 2 * WANTED_GROUPS * 2 * round_ns[-1] <= budget_ns  # two rounds a group
+        if may_batch and doubled_fits and shortest_ns < BATCH_CLOCKS * clock_ns:
             batch *= 2
-        elif len(round_ns) >= 2 and sum(round_ns) >= warm_up_ns:  # the first may be a first use
+        elif len(round_ns) >= 2 and sum(round_ns) >= WARMUP_SHARE * budget_ns:  # 1st: first use
             return batch, calls, round_ns[-1]
 
 
@@ -148,13 +145,26 @@ def summarise(rows, margin=0.002, names=("f", "g"), batch=1, warmup_calls=0, clo
     """
     _check(margin, names)
     lowest_ns = _lowest_ns(rows, names)  # [n_groups, path, order]
-    f_ns, g_ns = lowest_ns.min(axis=2).T  # [n_groups] each
-    ratio, low, high = ratio_of_pairs(f_ns, g_ns)
+    ratio, low, high = ratio_of_pairs(*lowest_ns.min(axis=2).T)
     answer = verdict(low, high, margin)
     medians_ns = [float(rows.ns_per_call[rows.path == name].median()) for name in names]
     doubts = tuple(_doubts(lowest_ns, answer, margin, batch, clock_ns))
-    judged = (ratio, low, high, answer, margin, CONFIDENCE, len(f_ns))
-    return Comparison(*judged, batch, warmup_calls, *medians_ns, doubts, rows, tuple(names))
+    if uneven := tuple(_uneven_calls(rows, names, low, high, answer, margin)):
+        answer, doubts = "cannot tell", uneven[:1] + doubts
+    judged = (ratio, low, high, answer, margin, CONFIDENCE, len(lowest_ns), batch, warmup_calls)
+    return Comparison(*judged, *medians_ns, doubts, rows, tuple(names))
+
+
+def _uneven_calls(rows, names, low, high, answer, margin):
+    """Yield a warning for each average of all calls whose answer the shortest times deny."""
+    pool = rows.groupby("group").ngroup() * POOLS // rows["group"].nunique()  # [n_rows]
+    pooled = rows.groupby([pool, "path"])["ns_per_call"].agg(["mean", "median"]).unstack("path")
+    for kind in ("mean", "median"):
+        ratio, lo, hi = ratio_of_pairs(*(pooled[kind][p] for p in names), POOLED_CONFIDENCE)
+        if (lo > high or hi < low) and verdict(lo, hi, margin) not in (answer, "cannot tell"):
+            seen = f"{kind}s {ratio:.4g}, shortest times {low:.4g} to {high:.4g}"
+            what = f"calls of {names[lo > high]} are slower by themselves, not disturbed"
+            yield f"uneven calls ({seen}): some {what}; look at rows, compare means"
 
 
 def _lowest_ns(rows, names):
@@ -179,23 +189,17 @@ def _doubts(lowest_ns, answer, margin, batch, clock_ns):
     if (n_groups := len(f_ns)) < FEW_GROUPS:
         need_s = 1.1e-9 * (FEW_GROUPS + 1) * 2 * batch * (f_ns + g_ns).mean()  # 2 rounds a block
         yield f"too few groups ({n_groups}): give budget_s {need_s:.2g} or more, and set-ups' time"
-
     # What g gains by coming second f gains in the other order: the root is one call's share.
-    first_ns = np.sqrt(lowest_ns[:, 0, 0] * lowest_ns[:, 1, 1])  # [n_groups]
-    second_ns = np.sqrt(lowest_ns[:, 0, 1] * lowest_ns[:, 1, 0])  # [n_groups]
-    share, low, high = ratio_of_pairs(first_ns, second_ns)
+    first_second_ns = np.sqrt(lowest_ns[:, 0] * lowest_ns[:, 1, ::-1])  # [n_groups, 2]
+    share, low, high = ratio_of_pairs(*first_second_ns.T)
     if verdict(low, high, margin) != "cannot tell":
         yield f"order effect (second / first {share:.4f}): set up fresh state for every call"
-
     halves = slice((n_groups + 1) // 2), slice(n_groups // 2, None)
     (early, low, high), (late, low_2, high_2) = (ratio_of_pairs(f_ns[h], g_ns[h]) for h in halves)
     if max(low, low_2) > min(high, high_2) * (1 + margin):
         yield f"drift (ratio {early:.4f}, then {late:.4f}): look for state that grows with calls"
-
-    batch_ns = batch * lowest_ns.min()
-    if clock_ns > BLURRED_SHARE * batch_ns:
+    if clock_ns > BLURRED_SHARE * (batch_ns := batch * lowest_ns.min()):
         yield f"clock too coarse ({clock_ns:.0f} of {batch_ns:.0f} ns): do more work in one call"
-
     _, low, high = ratio_of_pairs(f_ns, g_ns, floor=0.0)
     seen, sought = math.sqrt(high / low) - 1 if low else 0.0, max(margin, PLACEMENT_FLOOR)
     if answer == "cannot tell" and seen > sought:
@@ -216,11 +220,9 @@ def ratio_of_pairs(f_ns, g_ns, confidence=CONFIDENCE, floor=PLACEMENT_FLOOR):
     if not ((f_ns > 0) & (g_ns > 0) & np.isfinite(f_ns + g_ns)).all():
         raise ValueError("times must be positive and finite; leave out pairs that are not")
     logs = np.sort(np.log(g_ns / f_ns))  # [n_pairs]
-    ratio = math.exp(np.median(logs))
     k = int(binom.ppf((1 - confidence) / 2, len(logs), 0.5))  # fewer than k heads are too rare
-    if k == 0:
-        return ratio, 0.0, math.inf
-    return ratio, math.exp(logs[k - 1]) / (1 + floor), math.exp(logs[-k]) * (1 + floor)
+    low, high = (logs[k - 1], logs[-k]) if k else (-math.inf, math.inf)
+    return math.exp(np.median(logs)), math.exp(low) / (1 + floor), math.exp(high) * (1 + floor)
 
 
 def verdict(low, high, margin):
@@ -233,8 +235,7 @@ def verdict(low, high, margin):
 def clock_cost_ns():
     """What reading the clock adds to the time between two readings, in nanoseconds (a median)."""
     clock = perf_counter_ns
-    pairs = [(clock(), clock()) for _ in range(2000)]
-    return float(np.median([stop_ns - start_ns for start_ns, stop_ns in pairs]))
+    return float(np.median([-(clock() - clock()) for _ in range(2000)]))
 
 
 def clock_resolution_ns():

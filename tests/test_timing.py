@@ -259,6 +259,79 @@ def test_warnings_are_rare_under_every_condition():
     assert len(found) <= 2
 
 
+# ---------------------------------------------------------------- calls that are slow by themselves
+
+
+def uneven_rows(rng, kind, condition, n_groups=60, uneven="g"):
+    """f takes CALL_NS; g one of two times at random, or every fifth time ten times its usual."""
+    rows = made_rows(rng, 1.0, condition, n_groups)
+    is_g = rows.path == "g"
+    if kind == "bimodal":
+        factor = np.where(rng.random(len(rows)) < 0.4, 0.9, 3.0)
+    if kind == "growing":
+        factor = np.where(is_g.cumsum() % 5 == 0, 9.0, 0.9)
+    rows = rows.assign(ns_per_call=rows.ns_per_call * np.where(is_g, factor, 1.0))
+    return rows if uneven == "g" else swapped_paths(rows)
+
+
+def swapped_paths(rows):
+    swap = {"f": "g", "g": "f", "f first": "g first", "g first": "f first"}
+    return rows.assign(path=rows.path.map(swap), order=rows.order.map(swap))
+
+
+@pytest.mark.parametrize("uneven", ["f", "g"])
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize(("kind", "n_groups"), [("bimodal", 40), ("growing", 60)])
+def test_shortest_times_give_no_verdict_that_all_calls_deny(kind, n_groups, condition, uneven):
+    rng = np.random.default_rng(24)
+    for_shortest = {"f": "slower", "g": "faster"}[uneven]
+    n_groups *= 5 if condition == "loaded" else 1  # stolen slices of 16 calls' length
+    misled = answered = named = 0
+    for _ in range(10):
+        rows = uneven_rows(rng, kind, condition, n_groups, uneven)
+        comparison = summarise(rows)
+        misled += verdict(comparison.low, comparison.high, 0.002) == for_shortest
+        answered += comparison.verdict != "cannot tell"
+        named += any(
+            re.match(rf"uneven calls \(.*some calls of {uneven} are slower", warning)
+            for warning in comparison.warnings
+        )
+    assert misled == 10  # what the guard is for
+    assert named >= 9
+    assert answered == 10 - named
+
+
+def test_calls_that_are_shortest_alike_are_not_called_alike():
+    rows = made_rows(np.random.default_rng(25))
+    often = (rows.path == "g") & (np.random.default_rng(26).random(len(rows)) < 0.5)
+    comparison = summarise(rows.assign(ns_per_call=rows.ns_per_call * np.where(often, 3.0, 1.0)))
+    assert comparison.verdict == "cannot tell"
+    assert kinds(comparison) == {"uneven calls"}
+
+
+def test_the_warning_of_uneven_calls_states_both_figures():
+    still = still_rows(n_groups=40)
+    fifth = (still.path == "g") & ((still.path == "g").cumsum() % 4 == 0)
+    factor = np.where(fifth, 9.0, np.where(still.path == "g", 0.9, 1.0))
+    comparison = summarise(still.assign(ns_per_call=CALL_NS * factor))
+    assert comparison.ratio == pytest.approx(0.9)
+    assert comparison.warnings[0].startswith(  # (3 x 0.9 + 9) / 4; 0.9 / 1.003, 0.9 * 1.003
+        "uneven calls (means 2.925, shortest times 0.8973 to 0.9027): some calls of g are slower"
+    )
+
+
+def test_disturbances_of_both_paths_are_not_taken_for_uneven_calls():
+    rng = np.random.default_rng(27)
+    found = [
+        (condition, ratio)
+        for condition in CONDITIONS
+        for ratio in (1 / 1.05, 1.0, 1.02)
+        for _ in range(10)
+        if "uneven calls" in kinds(summarise(made_rows(rng, ratio, condition)))
+    ]
+    assert len(found) <= 1  # of 120
+
+
 # ---------------------------------------------------------------- rows from elsewhere
 
 
@@ -437,6 +510,16 @@ def test_the_budget_is_kept_and_overrun_only_for_the_first_group(clock):
     assert kinds(over) == {"too few groups"}
     advised_s = float(re.search(r"budget_s (\S+) or more", over.warnings[0])[1])
     assert compare(clock.work(10**9), clock.work(10**9), budget_s=advised_s).warnings == ()
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_batch_grows_no_further_than_the_slower_path_has_time_for(clock, swap):
+    calls = [clock.work(1), clock.work(1_000_000)]
+    comparison = compare(*(calls[::-1] if swap else calls), budget_s=0.4)
+    assert clock.ns < 1.05 * 0.4e9
+    assert comparison.n_groups >= 40
+    assert comparison.verdict == ("faster" if swap else "slower")
+    assert kinds(comparison) == {"clock too coarse"}
 
 
 def test_a_slow_first_use_is_left_to_the_warm_up(clock):

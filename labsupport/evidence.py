@@ -106,7 +106,6 @@ def write(
     since `begin` or, naming line and column, when the rows do not satisfy what the arguments say
     of them. Nothing is written in either case.
     """
-    _refuse_existing(begun.out)
     if changed := machine.changed_since(begun.sources, begun.git):
         said = f"Nothing was written: the code changed while it was measured ({', '.join(changed)})"
         raise ValueError(f"{said}. Measure again, and leave this tree alone until the run ends.")

@@ -217,8 +217,7 @@ def test_code_that_changes_while_measuring_is_no_evidence(tmp_path, change, word
     assert ("Nothing was written" in done.stdout and words in done.stdout) == bool(words)
 
 
-def test_code_that_was_put_right_by_the_end_is_recorded_as_it_began(tmp_path, monkeypatch):
-    """Neither the sources nor the commit of the manifest are those of the end."""
+def test_a_tree_that_was_put_right_by_the_end_is_no_evidence(tmp_path, monkeypatch):
     begun = evidence.begin(tmp_path / "run")
     monkeypatch.setattr(machine, "commit", lambda: {"commit": "0" * 40, "clean": True})
     with pytest.raises(ValueError, match="what git says of the commit"):

@@ -160,6 +160,7 @@ def test_values_written_in_another_way_are_called_so(whole):
         (b'{"a":\n NaN}', None, "NaN is not a JSON value"),
         (b'{"a": 1,\n\n b}', 3, "property name"),
         (b'{"a":\n "\xff"}', 2, "not UTF-8"),
+        (b"[" * 102 + b"]" * 102, None, "more than 100 lists and objects"),
     ],
 )
 def test_json_that_cannot_be_read_is_answered_with_the_line(whole, data, line, word):

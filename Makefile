@@ -1,6 +1,7 @@
 # `make book` and `make test` are all a newcomer needs; each sets up .venv first.
 # Without make (Windows, say) see README.md: every rule below is a line or two of plain Python.
 PYTHON ?= python3
+PORT ?= 8000
 VENV_PYTHON := $(if $(filter Windows_NT,$(OS)),.venv/Scripts/python.exe,.venv/bin/python)
 
 .PHONY: book test lint lab serve env clean
@@ -16,10 +17,10 @@ lint: env
 	$(VENV_PYTHON) -m ruff format --check .
 
 lab: env            ## the lessons as notebooks
-	$(VENV_PYTHON) -m jupyter lab
+	$(VENV_PYTHON) -m jupyter lab $(LAB_ARGS)
 
-serve: book         ## read the built book at http://127.0.0.1:8000
-	$(VENV_PYTHON) -m http.server 8000 --bind 127.0.0.1 --directory _build/html
+serve: book         ## read the built book at http://127.0.0.1:$(PORT)
+	$(VENV_PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
 
 env:                ## .venv, made again only when requirements change
 	$(PYTHON) tools/setup_env.py

@@ -2,8 +2,9 @@
 
     python tools/build.py
 
-Three things are added to `jupyter-book build`. Before it, lessons whose labsupport modules or
-evidence changed are dropped from the execution cache, which does not see such changes. After it,
+Four things are added to `jupyter-book build`. Before it, recorded evidence is audited: no page may
+show figures from evidence that was altered. Lessons whose labsupport modules or evidence changed
+are dropped from the execution cache, which does not see such changes. After it,
 the build fails if a page of _toc.yml is missing, and each lesson's download becomes the notebook
 with its outputs. At the end it says what ran, what came from the cache, and how long each took.
 """
@@ -20,6 +21,9 @@ from pathlib import Path
 import nbformat
 from jupyter_cache import get_cache
 from lesson_inputs import executed_lessons, lesson_digests, toc_pages
+
+from labsupport import audit_command
+from labsupport.audit import audit
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"  # through this same interpreter
 
@@ -96,6 +100,7 @@ def report(runs: dict[str, tuple[int, float]], before: set[int], build: Path, to
     ran = sum(pk not in before for pk, _ in runs.values())
     lines.append(f"{ran or 'Nothing'} executed; {len(runs) - ran} of {len(runs)} from the cache.")
     lines.append(f"Built in {took_s:.0f} s. Open {(build / 'html' / 'index.html').as_uri()}")
+    lines.append("or run `make serve`, over which search and downloads work as on the web.")
     return "\n".join(lines)
 
 
@@ -125,5 +130,16 @@ def build_book(root: Path) -> int:
     return 0
 
 
+def audit_evidence(root: Path) -> int:
+    """Audit each directory of evidence/, printing what fails; 0 if none does."""
+    runs = sorted(path for path in (root / "evidence").iterdir() if path.is_dir())
+    answers = {path: audit(path) for path in runs}
+    failed = {path: answer for path, answer in answers.items() if answer.status == "failed"}
+    for path, answer in failed.items():
+        print(audit_command.report(path.relative_to(root).as_posix(), answer), file=sys.stderr)
+    return int(bool(failed))
+
+
 if __name__ == "__main__":
-    sys.exit(build_book(Path(__file__).resolve().parent.parent))
+    ROOT = Path(__file__).resolve().parent.parent
+    sys.exit(audit_evidence(ROOT) or build_book(ROOT))

@@ -35,6 +35,7 @@ class Condition:
 
 
 N_LAYERS, N_TOKENS = 10, 12
+STATED_TIMEOUT_MS = 25  # of the log's commentary
 DEFAULT = (Condition(1, 0), Condition(2, N_TOKENS))
 PREDICTED = {
     ("preallocated", 1): Condition(1, 0, reserved=True, earlier_hits=1),
@@ -76,10 +77,10 @@ class Fit:
     row_base: float  # a token step as a constant and
     per_row: float  # a charge a row held, neither negative, over the pair
     n_waits: int
-    timeout: float = 25
+    timeout: float
 
 
-def fit(log: StallLog, timeout_ms: float = 25) -> Fit:
+def fit(log: StallLog, timeout_ms: float = STATED_TIMEOUT_MS) -> Fit:
     """The parameters, from the default pair and its layer table; nothing else is read.
 
     `timeout_ms` is not fitted: it is what the log's commentary states.

@@ -6,9 +6,19 @@ import numpy as np
 import pandas as pd
 
 from labsupport import traces
-from labsupport.courses import DEFAULT, N_TOKENS, PREDICTED, Condition, fit, repeated
+from labsupport.courses import (
+    DEFAULT,
+    N_TOKENS,
+    PREDICTED,
+    STATED_TIMEOUT_MS,
+    Condition,
+    fit,
+    repeated,
+)
 from labsupport.hypotheses import HYPOTHESES, simulate
 from labsupport.stall_log import StallLog
+
+FIT_STEP_MS, FIT_LAST_MS = 2.0, 50.0  # how near a fit has to come, see `verdicts`
 
 
 def compare(predicted: traces.Run, recorded: traces.Run) -> dict:
@@ -23,7 +33,7 @@ def compare(predicted: traces.Run, recorded: traces.Run) -> dict:
     }
 
 
-def score(log: StallLog, timeout_ms: float = 25) -> pd.DataFrame:
+def score(log: StallLog, timeout_ms: float = STATED_TIMEOUT_MS) -> pd.DataFrame:
     """Every hypothesis against every recorded run: one row each, errors in ms.
 
     `slow` is whether a run lies nearer the default warm than the default cold run, by elapsed
@@ -61,7 +71,9 @@ def score(log: StallLog, timeout_ms: float = 25) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def verdicts(scores: pd.DataFrame, step_ms: float = 2.0, last_ms: float = 50.0) -> pd.DataFrame:
+def verdicts(
+    scores: pd.DataFrame, step_ms: float = FIT_STEP_MS, last_ms: float = FIT_LAST_MS
+) -> pd.DataFrame:
     """One row a hypothesis: does it fit the default pair, predict each trace, and so survive.
 
     It fits when marks agree, the token steps are met within `step_ms` (rms) and the last token

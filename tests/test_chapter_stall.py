@@ -8,6 +8,7 @@ import jupytext
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import beta
 
 from labsupport import claims_stall, courses, hypotheses, latewrite, ledger, stall_evidence
 from labsupport.decoder import Decoder, DecoderConfig
@@ -81,3 +82,18 @@ def test_every_claim_of_the_ledger_is_shown_in_the_chapter():
     for call in re.findall(r'ledger\.show\("stall", (.*)\)', TEXT):
         numbers += eval(f"[{call}]", {"range": range})
     assert sorted(numbers) == list(range(1, len(ledger.of_chapter("stall")) + 1))
+
+
+def test_the_solutions_figures_are_right():
+    """The numbers typed into folded solutions, computed."""
+    run = LOG.run("preallocated", 2)
+    first, last = run.emissions_ms[0], run.emissions_ms[-1]
+    assert f"{last - first:.0f} ms are covered and {first:.0f} are not" in TEXT
+    sums = LOG.repeats.groupby("state")["printed_deviation_ms"].sum()
+    assert f"The log's sums, {sums['cold']}\nand {sums['warm']}," in TEXT
+    bound = shown("failure_bound")
+    assert bound(2995) < 0.001 <= bound(2994)
+    one_failure = beta.ppf(0.95, 2, [4741 - 1, 4742 - 1])
+    assert one_failure[1] < 0.001 <= one_failure[0]
+    assert "from k = 2995 on" in TEXT
+    assert "about 4742 runs" in TEXT

@@ -8,7 +8,17 @@ from typing import Any
 
 import pandas as pd
 
-from labsupport import claims_causes, claims_measured, claims_repeats, claims_stall, stall_evidence
+from labsupport import (
+    claims_causes,
+    claims_decomposition,
+    claims_measured,
+    claims_repeats,
+    claims_reuse,
+    claims_safeguards,
+    claims_stall,
+    decomposition_evidence,
+    stall_evidence,
+)
 from labsupport.claims import HOW, VERDICTS, Claim
 
 
@@ -28,7 +38,13 @@ CHAPTERS = {
         "chapters/stall.html",
         (claims_stall, claims_repeats, claims_causes, claims_measured),
         stall_evidence.evidence,
-    )
+    ),
+    "decomposition": Chapter(
+        "Where the time goes",
+        "chapters/decomposition.html",
+        (claims_decomposition, claims_reuse, claims_safeguards),
+        decomposition_evidence.evidence,
+    ),
 }
 
 

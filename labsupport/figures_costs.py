@@ -51,3 +51,25 @@ def decomposition(tables: dict[str, pd.DataFrame]) -> plt.Figure:
     ax.grid(axis="y", visible=False)
     ax.legend(ncol=5, loc="lower center", bbox_to_anchor=(0.4, 1.0), columnspacing=1.0)
     return fig
+
+
+def hit_rates(expected, measured: dict[str, tuple[pd.Series, pd.DataFrame]]) -> plt.Figure:
+    """Reuse over fresh against the hit rate: lines expected, points measured with intervals.
+
+    expected  `hitrate.expected`
+    measured  case -> (its costs, `hitrate.costs`; its table, `hitrate.against_expected`)
+    """
+    rates = np.linspace(0, 1, 50)
+    fig, ax = plt.subplots(figsize=(7.2, 3.6))
+    for (case, (cost, table)), color in zip(measured.items(), (WARM, COLD), strict=False):
+        ratios = [expected(rate, cost["hit"], cost["miss"]) / cost["fresh"] for rate in rates]
+        ax.plot(rates, ratios, color=color, label=f"{case}, expected")
+        bars = np.abs(table[["low", "high"]].sub(table["ratio"], axis=0)).T  # [2, n_rates]
+        ax.errorbar(
+            table["hits"], table["ratio"], bars, fmt="o", color=color, capsize=3,
+            label=f"{case}, measured",
+        )  # fmt: skip
+    ax.axhline(1, color="black", lw=0.8, ls=":")
+    ax.set(xlabel="share of queries that hit", ylabel="time with reuse /\ntime without", ylim=(0, None))
+    ax.legend(loc="lower left")
+    return fig

@@ -16,7 +16,10 @@ COSTS_AT = 0.5  # the hit rate of the streams that give the costs: as many hits 
 
 
 def expected(hit_rate, hit, miss):
-    """The mean cost of a query, in the unit of `hit` and `miss`: h hit + (1 - h) miss."""
+    """The mean cost of a query, in the unit of `hit` and `miss`: h hit + (1 - h) miss.
+
+    ValueError for a rate outside 0 to 1.
+    """
     if not 0 <= hit_rate <= 1:
         raise ValueError(f"hit_rate must be from 0 to 1, not {hit_rate}")
     return hit_rate * hit + (1 - hit_rate) * miss
@@ -27,7 +30,7 @@ def breakeven(fresh, hit, miss):
 
     0 when even a miss costs less. ValueError when a cost is not positive.
     """
-    if not min(fresh, hit, miss) > 0:
+    if not all(cost > 0 for cost in (fresh, hit, miss)):
         raise ValueError(f"costs must be positive, not {fresh}, {hit}, {miss}")
     if hit >= fresh:
         return None

@@ -19,10 +19,14 @@ from labsupport.profile import SCOPE, VOCAB_SIZE, WARMUPS, agrees, read_sources
 
 
 def stream(case, hit_rate, n_queries, seed):
-    """Queries, each a list of case.tokens tokens, of which the share `hit_rate` repeats a prefix.
+    """Queries, lists of case.tokens tokens each: the share `hit_rate` of them repeats a prefix.
 
     The first brings a new prefix, whatever the rate; a repeated one is any that came before.
+    ValueError or TypeError for a rate outside 0 to 1, or no queries.
     """
+    if not 0 <= hit_rate <= 1:
+        raise ValueError(f"hit_rate must be from 0 to 1, not {hit_rate}")
+    whole_number("n_queries", n_queries, at_least=1)
     rng, prefixes, queries = np.random.default_rng(seed), [], []
     n_new = max(1, round((1 - hit_rate) * n_queries))
     new = rng.permutation(np.arange(1, n_queries) < n_new)  # [n_queries - 1]
@@ -35,7 +39,7 @@ def stream(case, hit_rate, n_queries, seed):
 
 
 def working_set(case, n_prefixes, n_queries, seed):
-    """Queries, each a list of case.tokens tokens, that draw their prefix from a set of this size.
+    """Queries, lists of case.tokens tokens each, that draw their prefix from a set of this size.
 
     A store without limit misses each prefix once; one with less room than the set, more often.
     """

@@ -207,6 +207,7 @@ EDGES = {
     "an old model moved": ("28", lambda: changed_weight(old_moved=True), CONTRADICTED),
     "a write without effect": ("29", lambda: trial("forced_write", (True, 0.0)), CONTRADICTED),
     "wrong, though not longer": ("30", lambda: reused((8, 8, 19), (8, 8, 20)), HOLDS),
+    "workloads within the margin": ("32", lambda: as_path("frozen", "full"), CONTRADICTED),
     "a copy that does not help": ("30", lambda: reused((8, 12, 1), (8, 12, 1)), CONTRADICTED),
 }
 

@@ -6,6 +6,7 @@ the others. `python -m labsupport profile` records the rows of `measure`.
 
 import gc
 import random
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -134,18 +135,25 @@ def measure(case):
     `agreed` compares the outputs with those of a decoder that is not frozen and has no caches.
     WARMUPS queries of each path and seed are not among the rows. The garbage collector is off.
     """
-    rows, was_collecting = [], gc.isenabled()
-    gc.disable()
-    try:
-        for seed in range(case.seeds):
-            rows += _measure_seed(case, seed)
-    finally:
-        if was_collecting:
-            gc.enable()
+    with collector_off():
+        rows = [row for seed in range(case.seeds) for row in measure_seed(case, seed)]
     return pd.DataFrame(rows)
 
 
-def _measure_seed(case, seed):
+@contextmanager
+def collector_off():
+    """Within, the garbage collector does not run by itself; afterwards it is as it was."""
+    was_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_collecting:
+            gc.enable()
+
+
+def measure_seed(case, seed, quiet=False):
+    """The rows of one seed, as a list of dicts, with the collector as it is; quiet: no bar."""
     shape = (VOCAB_SIZE, case.tokens, case.width, case.layers, case.heads)
     plain = Decoder(DecoderConfig(*shape, dtype=np.float64), seed)
     tokens = np.random.default_rng(seed).integers(VOCAB_SIZE, size=case.tokens).tolist()
@@ -157,7 +165,7 @@ def _measure_seed(case, seed):
         path(*query)
 
     rows, order = [], random.Random(seed)
-    for i in tqdm(range(case.rounds), desc=f"seed {seed}", disable=None):
+    for i in tqdm(range(case.rounds), desc=f"seed {seed}", disable=quiet or None):
         for name in order.sample(list(PATHS), len(PATHS)):
             outputs, stamps = PATHS[name](*query)
             row = {"seed": seed, "round": i, "path": name, **decompose(stamps)}

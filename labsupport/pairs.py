@@ -18,6 +18,7 @@ import pandas as pd
 from scipy.stats import binom
 
 CONFIDENCE = 0.95
+MARGIN = 0.002  # a smaller relative difference does not matter to anybody here
 # Where copies of a function lie in memory sets them apart for as long as they live, by so much in
 # 95 % of pairs (1.96 times the root mean square). Over 66 pairs of a 270 µs NumPy function, 1.5 s
 # a pair: 0.15 % rms with small arrays of their own, 0.06 % with shared arrays. No floor covers
@@ -60,7 +61,7 @@ class Comparison:
 
 def summarise(
     rows,
-    margin=0.002,
+    margin=MARGIN,
     names=("f", "g"),
     batch=1,
     warmup_calls=0,

@@ -22,6 +22,7 @@ import pandas as pd
 from labsupport.pairs import (
     COLUMNS,
     CONFIDENCE,
+    MARGIN,
     PLACEMENT_FLOOR,
     SHARED_FLOOR,
     Comparison,
@@ -34,6 +35,7 @@ from labsupport.pairs import (
 __all__ = [
     "CONFIDENCE",
     "LOOKS",
+    "MARGIN",
     "PLACEMENT_FLOOR",
     "SHARED_FLOOR",
     "Comparison",
@@ -58,7 +60,7 @@ def compare(
     g,
     *,
     budget_s=2.0,
-    margin=0.002,
+    margin=MARGIN,
     seed=None,
     setup_f=None,
     setup_g=None,

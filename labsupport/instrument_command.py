@@ -21,8 +21,8 @@ def add_arguments(parser):
     parser.add_argument("--out", required=True, help="a directory that does not exist yet")
     said = "times compare is asked each question under each noise (60)"
     parser.add_argument("--trials", type=int, default=60, help=said)
-    said = "times each other tool is asked (12)"
-    parser.add_argument("--rival-trials", type=int, default=12, help=said)
+    said = "times each other tool is asked (10)"
+    parser.add_argument("--rival-trials", type=int, default=10, help=said)
     parser.add_argument("--budget", type=float, default=2.0, help="seconds a decision (2)")
     parser.add_argument("--noise", nargs="+", choices=list(NOISES), default=list(NOISES))
     parser.add_argument("--seed", type=int, default=0, help="of the order of trials (0)")
@@ -64,11 +64,10 @@ def _check(args):
 
 def shares(rows):
     """`instrument.summary` as a table to print: measures beside each other."""
-    table = instrument.summary(rows).pivot(
-        index=["noise", "tool"], columns="measure", values="share"
-    )
+    summary = instrument.summary(rows)
+    table = summary.pivot(index=["noise", "tool"], columns="measure", values="share")
     order = [(n, t) for n in NOISES for t in instrument.TOOLS if (n, t) in table.index]
-    return table.loc[order, ["false alarm", "power", "wrong way", "coverage"]]
+    return table.reindex(order, columns=["false alarm", "power", "wrong way", "coverage"])
 
 
 def record(begun, args):

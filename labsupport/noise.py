@@ -52,8 +52,8 @@ NOISES = {"quiet": None, "bursts": bursts, "ramp": ramp, "loaded": loaded}
 def neighbours(noise, seed=0, span_s=2.0):
     """Within this context the neighbours of the named noise are at work; yields their processes.
 
-    The first of them has begun to work when the context is entered. `span_s` is the length of a
-    ramp. Raises ValueError for an unknown name.
+    All of them begin together when the context is entered. `span_s` is the length of a ramp.
+    Raises ValueError for an unknown name, and RuntimeError if one did not start or has ended.
     """
     if noise not in NOISES:
         raise ValueError(f"unknown noise {noise!r}; there are {', '.join(NOISES)}")
@@ -66,12 +66,14 @@ def neighbours(noise, seed=0, span_s=2.0):
             )
             stack.callback(_end, process)
             started.append(process)
-        for process in started:
-            process.stdout.readline()  # it has started
+        if not all([process.stdout.readline() for process in started]):  # waits for all of them
+            raise RuntimeError(f"a neighbour for the noise {noise!r} did not start")
         for process in started:
             process.stdin.write(b"go\n")
             process.stdin.flush()
         yield started
+        if any(process.poll() is not None for process in started):
+            raise RuntimeError(f"a neighbour of the noise {noise!r} ended before it was told to")
 
 
 def _end(process):

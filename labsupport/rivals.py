@@ -17,6 +17,7 @@ from labsupport.machine import ROOT, THREAD_VARIABLES
 from labsupport.pairs import verdict
 
 RULE = 0.02  # the customary 2 %: a smaller difference is taken for noise
+CALIBRATION = 100  # calls that tell how many fit into the budget
 REPEATS = 5
 PROCESSES, WARMUPS, VALUES = 3, 1, 3  # of pyperf, a path
 PYTEST_FILE = Path(__file__).with_name("rival_pytest.py")
@@ -34,8 +35,8 @@ def by_rule(ratio):
 
 
 def calls_in(path, seconds):
-    """How many calls of a path fit into so many seconds, one at least."""
-    return max(1, round(seconds / min(timeit.repeat(path, number=1, repeat=10))))
+    """How many calls of a path fit into so many seconds as the machine is now, one at least."""
+    return max(1, round(seconds * CALIBRATION / timeit.timeit(path, number=CALIBRATION)))
 
 
 def timeit_twice(asked, budget_s):

@@ -97,7 +97,7 @@ def measure(grid):
                 ]
                 steps.update()
         steps.close()
-    taken_ns = calibrate.medians(*turns)
+    taken_ns = calibrate.typical_ns(*turns)
     calibrated = {
         "prices_ns": calibrate.fit(counts, taken_ns),
         "call_ns": calibrate.call_price(counts, taken_ns),
@@ -108,12 +108,14 @@ def measure(grid):
 def load(path_or_name):
     """The table of a recorded run and its calibration, by directory or name of evidence."""
     run = evidence.read(path_or_name)
-    calibrated = run.manifest["config"]["calibration"]
-    return table(run.rows, calibrated["prices_ns"]), calibrated
+    config = run.manifest["config"]
+    calibrated = config["calibration"]
+    shape = {"layers": config["layers"], "heads": config["heads"]}
+    return table(run.rows, calibrated["prices_ns"], **shape), calibrated
 
 
-def table(rows, prices_ns):
-    """One row a cell, measured and predicted.
+def table(rows, prices_ns, **shape):
+    """One row a cell, measured and predicted; shape: layers and heads, if not those of a Case.
 
     full_ns, rehash_ns, frozen_ns      medians, with ..._predicted_ns
     frozen (rehash)                    the ratio to full over paired rounds, its interval
@@ -122,20 +124,18 @@ def table(rows, prices_ns):
     frozen_predicted                   the predicted ratio
     frozen_error                       predicted / measured - 1, of the ratio
     """
-    cells = [_cell(named, cell, prices_ns) for named, cell in rows.groupby(CELL, sort=False)]
+    cells = [_cell(named, cell, prices_ns, shape) for named, cell in rows.groupby(CELL, sort=False)]
     shares = {share: float(Fraction(share)) for share in rows["share"].unique()}
     return pd.DataFrame(cells).sort_values(
         CELL, key=lambda c: c.map(shares) if c.name == "share" else c, ignore_index=True
     )
 
 
-def _cell(named, rows, prices_ns):
+def _cell(named, rows, prices_ns, shape):
     tokens, share, width = named
     prefix = prefix_of(share, tokens)
-    layers = {"layers": int(rows["layers"].iloc[0])} if "layers" in rows else {}
-    predicted = costmodel.predict(
-        Case(width=width, tokens=tokens, prefix=prefix, **layers), prices_ns
-    )
+    case = Case(width=width, tokens=tokens, prefix=prefix, **shape)
+    predicted = costmodel.predict(case, prices_ns)
     pairs = rows.pivot(index=["seed", "round"], columns="path", values="total_ns")
     cell = {"tokens": tokens, "share": share, "width": width, "prefix": prefix}
     for path in PATHS:
@@ -218,8 +218,8 @@ def _crossing(at, log_ratio, back):
 
 
 def one_case(case, prices_ns):
-    """A case of your own, measured now: its row of `table`, a Series."""
+    """A case of your own, measured now, and predicted: its row of `table`, a Series."""
     calibrate.keep_memory()
     share = f"{case.prefix}/{case.tokens}"
     rows = profile.measure(case).assign(tokens=case.tokens, share=share, width=case.width)
-    return table(rows.assign(layers=case.layers), prices_ns).iloc[0]
+    return table(rows, prices_ns, layers=case.layers, heads=case.heads).iloc[0]

@@ -24,7 +24,7 @@ KINDS = {
     "copy": "numbers moved to other memory: where, x[list], x[a:b] = y",
     "hash": "bytes fed to SHA-256",
 }
-COLUMNS = ["kind", "name", "elements", "loops", "flops", "bytes"]
+COLUMNS = ["kind", "name", "elements", "loops", "flops", "bytes", "infinite"]
 FROM_NOTHING = ("empty", "zeros", "ones", "arange", "asarray", "array")
 
 _noted = None  # the list of the count under way
@@ -99,9 +99,9 @@ class _WatchedSHA256:
         _note("hash", "update", 0, 0, 0, n_bytes)
 
 
-def _note(*call):
+def _note(kind, name, elements, loops, flops, n_bytes, infinite=0):
     if _noted is not None:
-        _noted.append(call)
+        _noted.append((kind, name, elements, loops, flops, n_bytes, infinite))
 
 
 def _note_ufunc(name, method, inputs, result):
@@ -116,7 +116,8 @@ def _note_ufunc(name, method, inputs, result):
     elif any(np.ndim(i) and np.shape(i) != shape and np.size(i) > 1 for i in inputs):
         _note("broadcast", name, size, prod(shape[:-1]), size, n_bytes)
     else:
-        _note("elementwise", name, size, 1, size, n_bytes)
+        infinite = int(np.isinf(inputs[0]).sum()) if name == "exp" else 0
+        _note("elementwise", name, size, 1, size, n_bytes, infinite)
 
 
 def _moved(name, result, *sources):
@@ -139,7 +140,7 @@ def watching(*modules):
     Each entry is one call, a tuple of COLUMNS: its kind; NumPy's name for it; numbers made (of a
     reduction: read); innermost loops (one, unless rows are taken one by one; of a matmul, the
     matrices); floating-point operations; bytes of inputs and outputs (of a matmul: of the right
-    operand, which is the weights).
+    operand, which is the weights); infinite inputs of an exp, which are those of a mask.
     """
     global _noted
     watched = {"np": _WatchedNumPy(), "hashlib": _WatchedSHA256()}
@@ -189,6 +190,7 @@ def interpreter_steps(function, *args):
         steps["files"] += event == "c_call" and arg is io.open
 
     before = sys.gettrace(), sys.getprofile()
+    sys._getframe().f_trace_opcodes = True  # else Python 3.12 leaves out what is traced first
     sys.setprofile(profiled)
     sys.settrace(traced)
     try:

@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.colors import TwoSlopeNorm
 
 from labsupport.figures import COLD, GAP, GOOD, LAYER, OTHER, TOKEN, WARM
 
@@ -72,4 +73,115 @@ def hit_rates(expected, measured: dict[str, tuple[pd.Series, pd.DataFrame]]) -> 
     ax.axhline(1, color="black", lw=0.8, ls=":")
     ax.set(xlabel="share of queries that hit", ylabel="time with reuse /\ntime without", ylim=(0, None))
     ax.legend(loc="lower left")
+    return fig
+
+
+def terms(predicted: pd.DataFrame, measured_us: pd.Series) -> plt.Figure:
+    """Predicted time in µs by term, stacked, one bar a row; a black mark at the measured time."""
+    fig, ax = plt.subplots(figsize=(7.2, 0.9 + 0.55 * len(predicted)))
+    colors = [OTHER, WARM, TOKEN, LAYER, GOOD]
+    left = np.zeros(len(predicted))
+    for (name, us), color in zip(predicted.items(), colors, strict=False):
+        ax.barh(predicted.index, us, left=left, color=color, label=name, height=0.6)
+        left += us.to_numpy()
+    for y, label in enumerate(predicted.index):
+        ax.plot([measured_us[label]] * 2, [y - 0.4, y + 0.4], color="black", lw=2.5)
+    ax.plot([], [], color="black", lw=2.5, label="measured")
+    ax.invert_yaxis()
+    ax.set(xlabel="time (µs)")
+    ax.grid(axis="y", visible=False)
+    ax.legend(ncol=3, loc="lower center", bbox_to_anchor=(0.4, 1.0))
+    return fig
+
+
+def predictions(cells: pd.DataFrame) -> plt.Figure:
+    """Predicted over measured time of every cell and path against the measured time; log axis.
+
+    `cells` is `breakeven.table`. The band holds what is within 20 %.
+    """
+    fig, ax = plt.subplots(figsize=(7.2, 3.6))
+    ax.axhspan(1 / 1.2, 1.2, color=GAP, label="within 20 %")
+    ax.axhline(1, color="#777777", lw=0.8)
+    for (path, color), marker in zip(PATH_COLORS.items(), "os^", strict=True):
+        measured = cells[f"{path}_ns"]
+        ax.plot(
+            measured / 1000, cells[f"{path}_predicted_ns"] / measured, marker, color=color,
+            ms=4, alpha=0.75, label=path,
+        )  # fmt: skip
+    ax.set_xscale("log")
+    ax.set(
+        xlabel="measured median time of a query (µs, log scale)", ylabel="predicted / measured",
+        ylim=(0.6, 1.4),
+    )  # fmt: skip
+    ax.legend(ncol=4, loc="lower center")
+    return fig
+
+
+def breakeven_map(cells: pd.DataFrame, crossings: pd.DataFrame) -> plt.Figure:
+    """Frozen over full for every cell, a panel a number of tokens; log colours, white at 1.
+
+    `cells` is `breakeven.table`, `crossings` is `breakeven.crossings` along the width. The solid
+    line is where the measured ratio passes 1, the dashed one where the predicted ratio does. "Cannot
+    tell" is in brackets.
+    """
+    tokens, widths = cells["tokens"].unique(), np.sort(cells["width"].unique())
+    shares = list(dict.fromkeys(cells["share"]))
+    height = 0.9 + 0.36 * len(shares) * len(tokens)
+    fig, axes = plt.subplots(len(tokens), 1, figsize=(7.2, height), sharex=True, squeeze=False)
+    limit = np.abs(np.log2(cells["frozen"])).max()
+    for ax, n in zip(axes[:, 0], tokens, strict=True):
+        part = cells[cells["tokens"] == n]
+        by = {"index": "share", "columns": "width"}
+        ratio = part.pivot(values="frozen", **by).loc[shares, widths]
+        verdict = part.pivot(values="frozen_verdict", **by).loc[shares, widths]
+        norm = TwoSlopeNorm(0, vmin=-limit, vmax=limit)
+        image = ax.pcolormesh(np.log2(ratio), cmap="PuOr_r", norm=norm, edgecolors="white")
+        for i, j in np.ndindex(ratio.shape):
+            text = f"{ratio.iloc[i, j]:.2f}"
+            text = f"({text})" if verdict.iloc[i, j] == "cannot tell" else text
+            color = "white" if abs(np.log2(ratio.iloc[i, j])) > 0.6 * limit else "black"
+            ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8.5, color=color)
+        lines = crossings[crossings["tokens"] == n].set_index("share").loc[shares]
+        for column, style in {"measured": "-", "predicted": "--"}.items():
+            _column_line(ax, lines[column], widths, style)
+        ax.set(ylabel=f"share of\n{n} tokens")
+        ax.set_yticks(np.arange(len(shares)) + 0.5, shares)
+        ax.grid(visible=False)
+    axes[-1, 0].set_xticks(np.arange(len(widths)) + 0.5, widths)
+    axes[-1, 0].set_xlabel("width (log scale)")
+    handles = [plt.Line2D([], [], color="black", lw=2.2, ls=style) for style in ("-", "--")]
+    fig.legend(handles, ["break-even, measured", "predicted"], ncol=2, loc="outside upper center")
+    ticks = [t for t in (-3, -2, -1, 0, 1, 2, 3) if abs(t) <= limit]
+    bar = fig.colorbar(image, ax=axes[:, 0], ticks=ticks, shrink=0.8)
+    bar.set_ticklabels([f"{2.0**t:g}" for t in ticks])
+    bar.set_label("frozen / full (log scale)")
+    return fig
+
+
+def _column_line(ax, crossing: pd.Series, widths, style: str) -> None:
+    """A vertical step for each row at the width where it crosses, on the columns' own scale."""
+    columns = np.interp(np.log(crossing.clip(1e-9, 1e9)), np.log(widths), np.arange(len(widths)))
+    at = columns + 0.5
+    at[crossing <= widths[0]] = 0.0
+    at[crossing > widths[-1]] = len(widths)
+    x, y = np.repeat(at, 2), np.repeat(np.arange(len(at) + 1), 2)[1:-1]
+    ax.plot(x, y, color="black", lw=2.2, ls=style, clip_on=False)
+
+
+def cut(line: pd.DataFrame, recorded: pd.DataFrame) -> plt.Figure:
+    """Frozen over full against the width along one line of the grid: live, recorded, predicted."""
+    fig, ax = plt.subplots(figsize=(7.2, 3.4))
+    for table, color, marker, name in (
+        (line, COLD, "o", "live"), (recorded, WARM, "s", "recorded"),
+    ):  # fmt: skip
+        bars = np.abs(table[["frozen_low", "frozen_high"]].sub(table["frozen"], axis=0)).T
+        ax.errorbar(
+            table["width"], table["frozen"], bars, fmt=marker, color=color, capsize=3, label=name
+        )
+    ax.plot(line["width"], line["frozen_predicted"], "--", color=COLD, label="predicted, live prices")
+    ax.axhline(1, color="black", lw=0.8, ls=":")
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(line["width"], line["width"])
+    ax.set(xlabel="width (log scale)", ylabel="frozen / full")
+    ax.legend()
     return fig

@@ -12,6 +12,8 @@ PURPOSE = "Measure, record and audit the runs of The Price of Remembering."
 
 COMMANDS = {  # name: (module, what it does)
     "audit": ("labsupport.audit_command", "check that recorded evidence is what was recorded"),
+    "bench": ("labsupport.bench_command", "put instruments to the test and record the run"),
+    "breakeven": ("labsupport.breakeven_command", "map where reuse wins and record the run"),
     "profile": ("labsupport.profile_command", "time a query with and without reuse, in parts"),
     "warmcold": ("labsupport.warmcold", "time growing caches, cold and warm, and record the run"),
 }

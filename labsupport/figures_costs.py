@@ -185,3 +185,29 @@ def cut(line: pd.DataFrame, recorded: pd.DataFrame) -> plt.Figure:
     ax.set(xlabel="width (log scale)", ylabel="frozen / full")
     ax.legend()
     return fig
+
+
+def instruments(summary: pd.DataFrame) -> plt.Figure:
+    """Shares of false alarms and of right verdicts on a true effect, a row a tool, with intervals.
+
+    `summary` is `instrument.summary`. One colour and one place in the row a noise.
+    """
+    noises = list(dict.fromkeys(summary["noise"]))
+    tools = list(dict.fromkeys(summary["tool"]))
+    fig, axes = plt.subplots(1, 2, figsize=(7.2, 0.8 + 0.62 * len(tools)), sharey=True)
+    titles = {"false alarm": "identical code:\nfalse alarms", "power": "a true effect:\nfound"}
+    for ax, (measure, title) in zip(axes, titles.items(), strict=True):
+        for i, (noise, color) in enumerate(zip(noises, (COLD, TOKEN, OTHER, WARM), strict=False)):
+            rows = summary[(summary["measure"] == measure) & (summary["noise"] == noise)]
+            share = rows.set_index("tool").loc[tools]
+            y = np.arange(len(tools)) + (i - (len(noises) - 1) / 2) * 0.19
+            bars = np.abs(share[["low", "high"]].sub(share["share"], axis=0)).T
+            ax.errorbar(share["share"], y, xerr=bars, fmt="o", color=color, ms=4, label=noise)
+        ax.set(title=title, xlabel="share of trials", xlim=(-0.03, 1.03))
+        ax.set_yticks(np.arange(len(tools)), tools)
+    axes[0].invert_yaxis()
+    axes[0].axvline(0.05, color="black", lw=0.8, ls=":")
+    axes[1].axvline(0.95, color="black", lw=0.8, ls=":")
+    handles, names = axes[0].get_legend_handles_labels()
+    fig.legend(handles, names, ncol=4, loc="outside upper center")
+    return fig

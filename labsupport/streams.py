@@ -4,7 +4,6 @@ The first use of each prefix is a cold start: a miss, which computes all tokens 
 prefix. A store of limited room forgets, and then a prefix misses again.
 """
 
-import gc
 import random
 from collections import OrderedDict
 from time import perf_counter_ns
@@ -15,7 +14,7 @@ import pandas as pd
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.kvcache import PreallocatedCache, whole_number
 from labsupport.prefix import FrozenDecoder, PrefixStore, _key
-from labsupport.profile import SCOPE, VOCAB_SIZE, WARMUPS, agrees, read_sources
+from labsupport.profile import SCOPE, VOCAB_SIZE, WARMUPS, agrees, collector_off, read_sources
 
 
 def stream(case, hit_rate, n_queries, seed):
@@ -106,17 +105,13 @@ def run(case, streams, room=None, seed=0):
     for _ in range(WARMUPS):  # a miss, then hits
         _check(answer(model, store, first, case.prefix)[0], plain.forward(first)[case.prefix :])
 
-    rows, was_collecting = [], gc.isenabled()
-    gc.disable()
-    try:
+    rows = []
+    with collector_off():
         for i, queries in enumerate(streams):
             store = PrefixStore() if room is None else BoundedStore(room)
             for j, tokens in enumerate(queries):
                 row = _both(model, store, tokens, case.prefix, order)
                 rows.append({"stream": i, "query": j, **row})
-    finally:
-        if was_collecting:
-            gc.enable()
     return pd.DataFrame(rows)
 
 

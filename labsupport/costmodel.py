@@ -37,12 +37,12 @@ PRICES = {  # name: what one costs, in ns
     "flop": "one floating-point operation of a matrix product, of more rows than one",
     "row byte": "a byte of a matrix that one row is multiplied with",
     "packed byte": "a byte of a matrix that BLAS rearranges first: over PACKED multiplications",
-    "far byte": "a byte of matrices of over NEAR_BYTES together, so that no near cache keeps them",
+    "far byte": "a byte of matrices that fill a near cache, more for each doubling beyond NEAR_BYTES",
     "copied byte": "a byte read or written in a copy",
     "hashed byte": "a byte fed to SHA-256",
     "key token": "a token of the key under which a prefix is looked up",
 }
-NEAR_BYTES = 2**23  # about what one process can hope to find in a shared cache a query later
+NEAR_BYTES = 2**20  # about the size of the last cache that a core has to itself
 SLOW = ["divide", "sqrt", "where"]
 PACKED = 10**6  # OpenBLAS multiplies smaller matrices as they lie
 WATCHED = (decoder, kvcache, prefix)
@@ -79,7 +79,7 @@ def amounts(calls, steps, key_tokens=0):
         "flop": products["flops"][~of_a_row].sum(),
         "row byte": products["bytes"][of_a_row].sum(),
         "packed byte": products["bytes"][packed].sum(),
-        "far byte": product_bytes if product_bytes > NEAR_BYTES else 0,
+        "far byte": product_bytes * max(np.log2(max(product_bytes, 1) / NEAR_BYTES), 0),
         "copied byte": moved["bytes"].sum(),
         "hashed byte": kinds.loc["hash", "bytes"],
         "key token": key_tokens,

@@ -244,6 +244,15 @@ def test_the_collector_is_as_it_was_after_a_failure(monkeypatch):
         gc.enable()
 
 
+def test_one_seed_is_measured_alone_and_as_it_is_among_others(capsys):
+    alone = pd.DataFrame(profile.measure_seed(SMALL, 1, quiet=True))
+    among = profile.measure(SMALL).query("seed == 1")
+    assert list(alone["path"]) == list(among["path"])
+    assert list(alone) == list(among)
+    assert alone["agreed"].all()
+    assert capsys.readouterr().err == ""
+
+
 def test_seeds_differ_in_weights_and_tokens(monkeypatch):
     seen = []
     monkeypatch.setitem(PATHS, "full", lambda *asked: seen.append(asked) or profile.full(*asked))

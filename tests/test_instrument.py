@@ -1,6 +1,7 @@
 """The bench of timing tools: its noise, its questions, the tools asked, the counts, the command."""
 
 import argparse
+import itertools
 import math
 import shlex
 import signal
@@ -327,7 +328,10 @@ def test_every_tool_is_asked_every_question_and_rivals_less_often(two_tools):
     }
     assert {name: len(set(q)) for name, q in questions_put.items()} == {"ours": 18, "rival": 12}
     assert [len(q) for q in questions_put.values()] == [18, 12]
-    assert questions_put["ours"] != sorted(questions_put["ours"], key=str)  # shuffled
+    turns = [who for who, *_ in two_tools]
+    assert sum(a != b for a, b in itertools.pairwise(turns)) > 5  # tools take turns, at random
+    assert instrument.plan(["quiet"], 3, 2, seed=1) == instrument.plan(["quiet"], 3, 2, seed=1)
+    assert instrument.plan(["quiet"], 3, 2, seed=1) != instrument.plan(["quiet"], 3, 2, seed=2)
 
 
 def test_a_tool_is_asked_while_the_named_noise_is_at_work(two_tools, monkeypatch):

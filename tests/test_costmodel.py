@@ -22,6 +22,8 @@ def test_four_tokens_on_a_cache_ask_for_as_many_calls_as_twelve(counts):
     calls = counts[ARRAY_CALLS].sum(axis=1)
     assert 1 < calls["continuation"] / calls["full"] < 1.15
     assert counts.loc["continuation", "matmul"] == counts.loc["full", "matmul"] == 2 * 8 + 1
+    appends = 2 * 2  # keys and values of each layer, into caches that are counted too
+    assert counts.loc["continuation", "copy"] == counts.loc["full", "copy"] + appends
     assert counts.loc["full", "flop"] == 3 * counts.loc["continuation", "flop"]
 
 
@@ -79,6 +81,8 @@ def test_products_of_a_row_and_of_many_are_priced_apart():
     assert (few["row byte"], few["flop"], few["packed byte"]) == (0, 2 * 16 * w.size, 0)
     many = amounts_of(lambda x, w: x @ w, np.ones((17, 200)), w)
     assert (many["flop"], many["packed byte"]) == (2 * 17 * w.size, w.nbytes)
+    stacked = amounts_of(lambda x, w: x @ w, np.ones((3, 9, 200)), np.ones((3, 200, 300)))
+    assert stacked["packed byte"] == 0  # each of the three is small
 
 
 def test_matrices_beyond_the_near_cache_are_far_by_doublings():

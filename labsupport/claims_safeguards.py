@@ -1,11 +1,12 @@
 """Claims of the cost study about the safeguards of reuse, each tried here, and other workloads.
 
-`ev.trials` tries the safeguards; `ev.rows` is the recorded run in nanoseconds.
+`ev.trials` tries the safeguards; `ev.rows` is the recorded run in nanoseconds, `ev.breakeven` the
+map of larger inputs, one row a cell.
 """
 
 from labsupport import hitrate
-from labsupport.claims import Claim, decide, register
-from labsupport.claims_reuse import MARGIN
+from labsupport.claims import Claim, decide, register, unsettled
+from labsupport.claims_reuse import MARGIN, MORE
 
 CLAIMS: list[Claim] = []
 claim = register(CLAIMS, "decomposition")
@@ -95,3 +96,22 @@ def _(said, ev):
         + ", ".join(f"{r:.3f}" for r in ratios)
         + " of fresh computation's time at hit rates 1, 0.5 and 0: one figure is no other's.",
     )
+
+
+@claim(
+    "decomposition-33",
+    "A larger input may go either way: it need not favour caching.",
+    how="measured",
+)
+def _(said, ev):
+    larger = ev.breakeven.query("tokens > @ev.config['tokens'] or width > @ev.config['width']")
+    verdicts = larger["frozen_verdict"]
+    slower = larger[verdicts == "slower"]
+    n = {verdict: int((verdicts == verdict).sum()) for verdict in ("faster", "slower")}
+    found = f"Of {len(larger)} larger cells of the map {n['faster']} are faster with reuse, "
+    found += f"{n['slower']} slower"
+    if not any(n.values()):
+        return unsettled(f"{found}.", MORE)
+    if n["slower"]:
+        found += f", at widths to {slower['width'].max()} and {slower['tokens'].max()} tokens"
+    return decide(all(n.values()), f"{found}, of the others one cannot tell.")

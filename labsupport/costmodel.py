@@ -37,7 +37,7 @@ PRICES = {  # name: what one costs, in ns
     "flop": "one floating-point operation of a matrix product, of more rows than one",
     "row byte": "a byte of a matrix that one row is multiplied with",
     "packed byte": "a byte of a matrix that BLAS rearranges first: over PACKED multiplications",
-    "far byte": "a byte of matrices that fill a near cache, more for each doubling beyond NEAR_BYTES",
+    "far byte": "a byte of matrices that fill a near cache, for each doubling over NEAR_BYTES",
     "copied byte": "a byte read or written in a copy",
     "hashed byte": "a byte fed to SHA-256",
     "key token": "a token of the key under which a prefix is looked up",

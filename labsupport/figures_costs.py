@@ -71,7 +71,8 @@ def hit_rates(expected, measured: dict[str, tuple[pd.Series, pd.DataFrame]]) -> 
             label=f"{case}, measured",
         )  # fmt: skip
     ax.axhline(1, color="black", lw=0.8, ls=":")
-    ax.set(xlabel="share of queries that hit", ylabel="time with reuse /\ntime without", ylim=(0, None))
+    ax.set(xlabel="share of queries that hit", ylabel="time with reuse /\ntime without")
+    ax.set_ylim(bottom=0)
     ax.legend(loc="lower left")
     return fig
 
@@ -121,8 +122,8 @@ def breakeven_map(cells: pd.DataFrame, crossings: pd.DataFrame) -> plt.Figure:
     """Frozen over full for every cell, a panel a number of tokens; log colours, white at 1.
 
     `cells` is `breakeven.table`, `crossings` is `breakeven.crossings` along the width. The solid
-    line is where the measured ratio passes 1, the dashed one where the predicted ratio does. "Cannot
-    tell" is in brackets.
+    line is where the measured ratio passes 1, the dashed one where the predicted ratio does.
+    "Cannot tell" is in brackets.
     """
     tokens, widths = cells["tokens"].unique(), np.sort(cells["width"].unique())
     shares = list(dict.fromkeys(cells["share"]))
@@ -178,7 +179,8 @@ def cut(line: pd.DataFrame, recorded: pd.DataFrame) -> plt.Figure:
         ax.errorbar(
             table["width"], table["frozen"], bars, fmt=marker, color=color, capsize=3, label=name
         )
-    ax.plot(line["width"], line["frozen_predicted"], "--", color=COLD, label="predicted, live prices")
+    predicted = line["frozen_predicted"]
+    ax.plot(line["width"], predicted, "--", color=COLD, label="predicted, live prices")
     ax.axhline(1, color="black", lw=0.8, ls=":")
     ax.set_xscale("log", base=2)
     ax.set_xticks(line["width"], line["width"])

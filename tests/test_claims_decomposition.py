@@ -55,7 +55,16 @@ BASE = decomposition_evidence.CostEvidence(
     rows_like_the_study(),
     {"width": 16, "layers": 2, "tokens": 12, "prefix": 8, "vocab_size": 64, "tolerance": 1e-12},
     decomposition_evidence.evidence().trials,
+    pd.DataFrame(
+        [(12, 16, "slower"), (12, 64, "slower"), (12, 128, "cannot tell"), (48, 64, "faster")],
+        columns=["tokens", "width", "frozen_verdict"],
+    ),
 )
+
+
+def cells(*verdicts):
+    """The map with other verdicts, of the study's own size and of three larger ones."""
+    return replace(BASE, breakeven=BASE.breakeven.assign(frozen_verdict=verdicts))
 
 
 def source(path, **columns):
@@ -172,6 +181,7 @@ DOCTORED = {
         lambda: replace(BASE, rows=as_path("frozen", "full").rows.assign(lookup_ns=0, copy_ns=0)),
         CONTRADICTED,
     ),
+    "33": (None, lambda: cells("slower", "faster", "faster", "faster"), CONTRADICTED),
 }
 
 # The same claims, a little less or a little more.
@@ -208,6 +218,16 @@ EDGES = {
     "a write without effect": ("29", lambda: trial("forced_write", (True, 0.0)), CONTRADICTED),
     "wrong, though not longer": ("30", lambda: reused((8, 8, 19), (8, 8, 20)), HOLDS),
     "workloads within the margin": ("32", lambda: as_path("frozen", "full"), CONTRADICTED),
+    "no larger input wins": (
+        "33",
+        lambda: cells("faster", "slower", "cannot tell", "slower"),
+        CONTRADICTED,
+    ),
+    "nothing can be told": (
+        "33",
+        lambda: cells("slower", "cannot tell", "cannot tell", "cannot tell"),
+        CANNOT_TELL,
+    ),
     "a copy that does not help": ("30", lambda: reused((8, 12, 1), (8, 12, 1)), CONTRADICTED),
 }
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labsupport import __main__ as cli
-from labsupport import decoder, evidence, profile, profile_command
+from labsupport import decoder, evidence, profile, profile_command, timing
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.kvcache import KVCache
 from labsupport.prefix import FrozenDecoder
@@ -134,6 +134,20 @@ def test_the_paths_carry_the_same_stamps():
     for path in PATHS.values():
         assert stamped_names(path) == (names, names)
     assert len(names) == profile.N_STAMPS
+
+
+def test_the_stamps_cost_less_than_two_per_cent():
+    """About 0.3 %: so much is left that a busy machine does not matter."""
+    model, store, tokens, n_prefix = query()
+
+    def plain():
+        return model.forward(tokens)[n_prefix:]
+
+    def stamped():
+        return profile.full(model, store, tokens, n_prefix)
+
+    found = timing.compare(plain, stamped, budget_s=1, seed=0, floor=timing.SHARED_FLOOR)
+    assert found.low < 1.02, str(found)
 
 
 class Ticking:

@@ -3,7 +3,8 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.colors import TwoSlopeNorm
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import LogLocator
 
 from labsupport.figures import COLD, GAP, GOOD, LAYER, OTHER, TOKEN, WARM
 
@@ -15,6 +16,27 @@ PARTS = {
     "continuation": ("continuation", LAYER),
     "residual": ("residual", "#555555"),
 }
+ABOVE = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}  # a legend there hides no data
+
+
+def _colored(names, *colors):
+    """(name, its colour) of each; ValueError for more names than colours, so that none is lost."""
+    if len(names) > len(colors):
+        raise ValueError(f"at most {len(colors)} can be told apart, not {', '.join(names)}")
+    return zip(names, colors, strict=False)
+
+
+def _reach(table, middle, low, high):
+    """How far an interval reaches below and above its middle, as errorbar wants it: [2, n_rows]."""
+    return np.array([table[middle] - table[low], table[high] - table[middle]])
+
+
+def _log_us(ax):
+    """A log axis of times, its ticks as plain numbers."""
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.minorticks_off()
 
 
 def totals(rows: pd.DataFrame) -> plt.Figure:
@@ -25,12 +47,9 @@ def totals(rows: pd.DataFrame) -> plt.Figure:
         ax.ecdf(us, color=color, label=path)
         ax.plot(us.median(), 0.5, "o", color=color)
     ax.axhline(0.5, color="#777777", lw=0.8, ls=":")
-    ticks = [150, 200, 300, 400, 600, 1000]
-    ax.set_xscale("log")
-    ax.set_xticks(ticks, map(str, ticks))
-    ax.minorticks_off()
+    _log_us(ax)
     ax.set(xlabel="total time of a query (µs, log scale)", ylabel="share of queries")
-    ax.legend(loc="lower right")
+    ax.legend(ncol=3, **ABOVE)
     return fig
 
 
@@ -48,9 +67,9 @@ def decomposition(tables: dict[str, pd.DataFrame]) -> plt.Figure:
         ax.barh(labels, us, left=left, color=color, label=name, height=0.7)
         left += us
     ax.invert_yaxis()
-    ax.set(xlabel="time of a query (µs)")
+    ax.set(xlabel="time of a query (µs)", xlim=(0, left.max() * 1.03))
     ax.grid(axis="y", visible=False)
-    ax.legend(ncol=5, loc="lower center", bbox_to_anchor=(0.4, 1.0), columnspacing=1.0)
+    ax.legend(ncol=5, columnspacing=1.0, **ABOVE)
     return fig
 
 
@@ -62,13 +81,13 @@ def hit_rates(expected, measured: dict[str, tuple[pd.Series, pd.DataFrame]]) -> 
     """
     rates = np.linspace(0, 1, 50)
     fig, ax = plt.subplots(figsize=(7.2, 3.6))
-    for (case, (cost, table)), color in zip(measured.items(), (WARM, COLD), strict=False):
+    for case, color in _colored(measured, WARM, COLD):
+        cost, table = measured[case]
         ratios = [expected(rate, cost["hit"], cost["miss"]) / cost["fresh"] for rate in rates]
         ax.plot(rates, ratios, color=color, label=f"{case}, expected")
-        bars = np.abs(table[["low", "high"]].sub(table["ratio"], axis=0)).T  # [2, n_rates]
         ax.errorbar(
-            table["hits"], table["ratio"], bars, fmt="o", color=color, capsize=3,
-            label=f"{case}, measured",
+            table["hits"], table["ratio"], _reach(table, "ratio", "low", "high"), fmt="o",
+            color=color, capsize=3, label=f"{case}, measured",
         )  # fmt: skip
     ax.axhline(1, color="black", lw=0.8, ls=":")
     ax.set(xlabel="share of queries that hit", ylabel="time with reuse /\ntime without")
@@ -80,18 +99,20 @@ def hit_rates(expected, measured: dict[str, tuple[pd.Series, pd.DataFrame]]) -> 
 def terms(predicted: pd.DataFrame, measured_us: pd.Series) -> plt.Figure:
     """Predicted time in µs by term, stacked, one bar a row; a black mark at the measured time."""
     fig, ax = plt.subplots(figsize=(7.2, 0.9 + 0.55 * len(predicted)))
-    colors = [OTHER, WARM, TOKEN, LAYER, GOOD]
     left = np.zeros(len(predicted))
-    for (name, us), color in zip(predicted.items(), colors, strict=False):
+    for name, color in _colored(predicted.columns, OTHER, WARM, TOKEN, LAYER, GOOD):
+        us = predicted[name].to_numpy()
         ax.barh(predicted.index, us, left=left, color=color, label=name, height=0.6)
-        left += us.to_numpy()
-    for y, label in enumerate(predicted.index):
-        ax.plot([measured_us[label]] * 2, [y - 0.4, y + 0.4], color="black", lw=2.5)
-    ax.plot([], [], color="black", lw=2.5, label="measured")
+        left += us
+    marks = measured_us[predicted.index]
+    ax.errorbar(
+        marks, np.arange(len(marks)), yerr=0.4, fmt="none", ecolor="black", elinewidth=2.5,
+        label="measured",
+    )  # fmt: skip
     ax.invert_yaxis()
-    ax.set(xlabel="time (µs)")
+    ax.set(xlabel="time (µs)", xlim=(0, max(left.max(), marks.max()) * 1.03))
     ax.grid(axis="y", visible=False)
-    ax.legend(ncol=3, loc="lower center", bbox_to_anchor=(0.4, 1.0))
+    ax.legend(ncol=3, **ABOVE)
     return fig
 
 
@@ -109,12 +130,9 @@ def predictions(cells: pd.DataFrame) -> plt.Figure:
             measured / 1000, cells[f"{path}_predicted_ns"] / measured, marker, color=color,
             ms=4, alpha=0.75, label=path,
         )  # fmt: skip
-    ax.set_xscale("log")
-    ax.set(
-        xlabel="measured median time of a query (µs, log scale)", ylabel="predicted / measured",
-        ylim=(0.6, 1.4),
-    )  # fmt: skip
-    ax.legend(ncol=4, loc="lower center")
+    _log_us(ax)
+    ax.set(xlabel="measured median time of a query (µs, log scale)", ylabel="predicted / measured")
+    ax.legend(ncol=4, **ABOVE)
     return fig
 
 
@@ -135,13 +153,18 @@ def breakeven_map(cells: pd.DataFrame, crossings: pd.DataFrame) -> plt.Figure:
         by = {"index": "share", "columns": "width"}
         ratio = part.pivot(values="frozen", **by).loc[shares, widths]
         verdict = part.pivot(values="frozen_verdict", **by).loc[shares, widths]
-        norm = TwoSlopeNorm(0, vmin=-limit, vmax=limit)
-        image = ax.pcolormesh(np.log2(ratio), cmap="PuOr_r", norm=norm, edgecolors="white")
+        image = ax.pcolormesh(
+            np.log2(ratio), cmap="PuOr_r", vmin=-limit, vmax=limit, edgecolors="white"
+        )
         for i, j in np.ndindex(ratio.shape):
+            log = np.log2(ratio.iloc[i, j])
             text = f"{ratio.iloc[i, j]:.2f}"
-            text = f"({text})" if verdict.iloc[i, j] == "cannot tell" else text
-            color = "white" if abs(np.log2(ratio.iloc[i, j])) > 0.6 * limit else "black"
-            ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8.5, color=color)
+            ax.text(
+                j + 0.5, i + 0.5, f"({text})" if verdict.iloc[i, j] == "cannot tell" else text,
+                color="white" if abs(log) > 0.6 * limit else "black", fontsize=8.5,
+                ha="center", va="center",
+                path_effects=[withStroke(linewidth=3, foreground=image.to_rgba(log))],  # over lines
+            )  # fmt: skip
         lines = crossings[crossings["tokens"] == n].set_index("share").loc[shares]
         for column, style in {"measured": "-", "predicted": "--"}.items():
             _column_line(ax, lines[column], widths, style)
@@ -160,11 +183,14 @@ def breakeven_map(cells: pd.DataFrame, crossings: pd.DataFrame) -> plt.Figure:
 
 
 def _column_line(ax, crossing: pd.Series, widths, style: str) -> None:
-    """A vertical step for each row at the width where it crosses, on the columns' own scale."""
-    columns = np.interp(np.log(crossing.clip(1e-9, 1e9)), np.log(widths), np.arange(len(widths)))
-    at = columns + 0.5
-    at[crossing <= widths[0]] = 0.0
-    at[crossing > widths[-1]] = len(widths)
+    """A vertical step for each row at the width where it crosses, on the columns' own scale.
+
+    A width stands in the middle of its column; 0 and infinity are the edges of the panel.
+    """
+    middles = np.arange(len(widths)) + 0.5
+    at = np.interp(np.log(crossing.clip(widths[0], widths[-1])), np.log(widths), middles)
+    at[crossing == 0] = 0
+    at[np.isinf(crossing)] = len(widths)
     x, y = np.repeat(at, 2), np.repeat(np.arange(len(at) + 1), 2)[1:-1]
     ax.plot(x, y, color="black", lw=2.2, ls=style, clip_on=False)
 
@@ -172,13 +198,14 @@ def _column_line(ax, crossing: pd.Series, widths, style: str) -> None:
 def cut(line: pd.DataFrame, recorded: pd.DataFrame) -> plt.Figure:
     """Frozen over full against the width along one line of the grid: live, recorded, predicted."""
     fig, ax = plt.subplots(figsize=(7.2, 3.4))
-    for table, color, marker, name in (
-        (line, COLD, "o", "live"), (recorded, WARM, "s", "recorded"),
+    for table, aside, color, marker, name in (
+        (line, 1 / 1.025, COLD, "o", "live"), (recorded, 1.025, WARM, "s", "recorded"),
     ):  # fmt: skip
-        bars = np.abs(table[["frozen_low", "frozen_high"]].sub(table["frozen"], axis=0)).T
         ax.errorbar(
-            table["width"], table["frozen"], bars, fmt=marker, color=color, capsize=3, label=name
-        )
+            table["width"] * aside, table["frozen"],  # side by side, so that neither hides
+            _reach(table, "frozen", "frozen_low", "frozen_high"), fmt=marker, color=color,
+            capsize=3, label=name,
+        )  # fmt: skip
     predicted = line["frozen_predicted"]
     ax.plot(line["width"], predicted, "--", color=COLD, label="predicted, live prices")
     ax.axhline(1, color="black", lw=0.8, ls=":")
@@ -199,11 +226,11 @@ def instruments(summary: pd.DataFrame) -> plt.Figure:
     fig, axes = plt.subplots(1, 2, figsize=(7.2, 0.8 + 0.62 * len(tools)), sharey=True)
     titles = {"false alarm": "identical code:\nfalse alarms", "power": "a true effect:\nfound"}
     for ax, (measure, title) in zip(axes, titles.items(), strict=True):
-        for i, (noise, color) in enumerate(zip(noises, (COLD, TOKEN, OTHER, WARM), strict=False)):
+        for i, (noise, color) in enumerate(_colored(noises, COLD, TOKEN, OTHER, WARM)):
             rows = summary[(summary["measure"] == measure) & (summary["noise"] == noise)]
             share = rows.set_index("tool").loc[tools]
             y = np.arange(len(tools)) + (i - (len(noises) - 1) / 2) * 0.19
-            bars = np.abs(share[["low", "high"]].sub(share["share"], axis=0)).T
+            bars = _reach(share, "share", "low", "high")
             ax.errorbar(share["share"], y, xerr=bars, fmt="o", color=color, ms=4, label=noise)
         ax.set(title=title, xlabel="share of trials", xlim=(-0.03, 1.03))
         ax.set_yticks(np.arange(len(tools)), tools)

@@ -1,6 +1,5 @@
 """Every figure is held to its data, by reading what was drawn: places, heights, colours, words."""
 
-import inspect
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+from figure_reading import check_labels, drawing, named, spans, ticks, words
 from matplotlib.colors import same_color
 
 from labsupport import evidence, figures, stall_log
@@ -59,42 +59,8 @@ def closed():
     plt.close("all")
 
 
-def ticks(axis):
-    """Tick position -> the words that stand there."""
-    places = axis.get_majorticklocs()
-    return dict(zip(places, axis.get_major_formatter().format_ticks(places), strict=True))
-
-
-def named(ax):
-    """Name in the legend -> its colour."""
-    legend = ax.get_legend()
-    names = [text.get_text() for text in legend.get_texts()]
-    colors = [
-        h.get_facecolor() if hasattr(h, "get_facecolor") else h.get_color()
-        for h in legend.legend_handles
-    ]
-    return dict(zip(names, colors, strict=True))
-
-
-def spans(ax, row, color):
-    """(start, end) of the horizontal bars of this colour in the row with this name."""
-    rows = ticks(ax.yaxis)
-    return [
-        pytest.approx((bar.get_x(), bar.get_x() + bar.get_width()))
-        for bar in ax.patches
-        if rows[round(bar.get_y() + bar.get_height() / 2)] == row
-        and same_color(bar.get_facecolor(), color)
-    ]
-
-
-def words(ax):
-    """(x, y) -> the text that stands there."""
-    return {text.get_position(): text.get_text() for text in ax.texts}
-
-
 def test_every_figure_is_held_to_its_data_here():
-    drawing = inspect.getmembers(figures, inspect.isfunction)
-    assert set(DRAW) == {n for n, f in drawing if f.__annotations__.get("return") is plt.Figure}
+    assert set(DRAW) == drawing(figures)
 
 
 @pytest.mark.parametrize(
@@ -109,16 +75,7 @@ def test_every_figure_is_held_to_its_data_here():
     ],
 )
 def test_axes_say_what_they_show_and_in_which_unit(name, x, y):
-    panels = [ax for ax in DRAW[name]().axes if ax.get_label() != "<colorbar>"]
-    wanted = [(ax.xaxis, x) for ax in panels if ax.get_subplotspec().is_last_row()]
-    wanted += [(ax.yaxis, y) for ax in panels if ax.get_subplotspec().is_first_col()]
-    for axis, words_of_label in wanted:
-        said = axis.get_label_text()
-        if words_of_label is None:  # the ticks are words, which say it all
-            assert all(text[0].isalpha() for text in ticks(axis).values())
-        else:
-            assert words_of_label in said
-        assert (axis.get_scale() == "log") == ("log" in said)
+    check_labels(DRAW[name](), x, y)
 
 
 def test_the_timeline_shows_each_request_in_its_own_row():

@@ -216,8 +216,11 @@ def _(said, ev):
 def _(said, ev):
     c = ev.config
     largest = c["tokens"] * c["width"] * max(4 * c["width"], c["vocab_size"])
+    mapped = int((4 * ev.breakeven["tokens"] * ev.breakeven["width"] ** 2).max())
     return decide(
         largest >= BLAS_THREADS_FROM,
-        f"The largest product has {largest:,} multiplications; OpenBLAS gives a product to more "
-        f"than one thread from {BLAS_THREADS_FROM:,} on. One thread is still the safe setting.",
+        f"The largest product has {largest:,} multiplications, that of the map's largest cell "
+        f"{mapped:,}; OpenBLAS uses more than one thread from {BLAS_THREADS_FROM:,} on. So it "
+        f"can at larger sizes, and not at this one. One thread is the safe setting.",
+        in_shape=mapped >= BLAS_THREADS_FROM,
     )

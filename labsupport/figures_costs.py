@@ -122,7 +122,7 @@ def predictions(cells: pd.DataFrame) -> plt.Figure:
     `cells` is `breakeven.table`. The band holds what is within 20 %.
     """
     fig, ax = plt.subplots(figsize=(7.2, 3.6))
-    ax.axhspan(1 / 1.2, 1.2, color=GAP, label="within 20 %")
+    ax.axhspan(0.8, 1.2, color=GAP, label="within 20 %")
     ax.axhline(1, color="#777777", lw=0.8)
     for (path, color), marker in zip(PATH_COLORS.items(), "os^", strict=True):
         measured = cells[f"{path}_ns"]

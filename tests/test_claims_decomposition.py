@@ -228,6 +228,11 @@ EDGES = {
         lambda: cells("slower", "cannot tell", "cannot tell", "cannot tell"),
         CANNOT_TELL,
     ),
+    "a map of small cells": (
+        "12",
+        lambda: replace(BASE, breakeven=BASE.breakeven.head(1)),
+        CONTRADICTED,
+    ),
     "a copy that does not help": ("30", lambda: reused((8, 12, 1), (8, 12, 1)), CONTRADICTED),
 }
 

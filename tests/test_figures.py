@@ -12,7 +12,7 @@ import pytest
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-from figure_reading import check_labels, drawing, named, spans, ticks, words
+from figure_reading import check_labels, closed, drawing, named, spans, ticks, words  # noqa: F401
 from matplotlib.colors import same_color
 
 from labsupport import evidence, figures, stall_log
@@ -50,13 +50,6 @@ DRAW = {
     "segments": lambda: figures.segments(SEGMENTS, list(SEGMENTS.index)),
     "failure_bound": lambda: figures.failure_bound(bound, MARKED),
 }
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    """No figure outlives its test."""
-    yield
-    plt.close("all")
 
 
 def test_every_figure_is_held_to_its_data_here():

@@ -10,11 +10,11 @@ from labsupport.figures import COLD, GAP, GOOD, LAYER, OTHER, TOKEN, WARM
 
 PATH_COLORS = {"full": COLD, "rehash": WARM, "frozen": GOOD}
 PARTS = {
-    "signature": ("signature", WARM),
-    "lookup": ("lookup", OTHER),
-    "copy": ("copy", TOKEN),
-    "continuation": ("continuation", LAYER),
-    "residual": ("residual", "#555555"),
+    "signature": WARM,
+    "lookup": OTHER,
+    "copy": TOKEN,
+    "continuation": LAYER,
+    "residual": "#555555",
 }
 ABOVE = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}  # a legend there hides no data
 
@@ -60,11 +60,11 @@ def decomposition(tables: dict[str, pd.DataFrame]) -> plt.Figure:
     """
     labels = [f"{origin}, {path}" for origin, table in tables.items() for path in table.index]
     fig, ax = plt.subplots(figsize=(7.2, 0.9 + 0.36 * len(labels)))
-    stacked = pd.concat([t.reindex(columns=list(PARTS)) for t in tables.values()]).fillna(0)
+    stacked = pd.concat(tables.values()).reindex(columns=list(PARTS)).fillna(0)
     left = np.zeros(len(labels))
-    for part, (name, color) in PARTS.items():
+    for part, color in PARTS.items():
         us = stacked[part].to_numpy()
-        ax.barh(labels, us, left=left, color=color, label=name, height=0.7)
+        ax.barh(labels, us, left=left, color=color, label=part, height=0.7)
         left += us
     ax.invert_yaxis()
     ax.set(xlabel="time of a query (µs)", xlim=(0, left.max() * 1.03))

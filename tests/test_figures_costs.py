@@ -98,12 +98,13 @@ def test_each_step_curve_counts_the_queries_that_took_at_most_so_long():
     assert flat(ax, 0.5)
 
 
-def test_the_parts_of_a_query_are_stacked_in_order():
-    ax = figures_costs.decomposition(MEDIANS).axes[0]
+@pytest.mark.parametrize("tables", [MEDIANS, {"theirs": MEDIANS["theirs"]}])
+def test_the_parts_of_a_query_are_stacked_in_order(tables):
+    ax = figures_costs.decomposition(tables).axes[0]
     parts = ["signature", "lookup", "copy", "continuation", "residual"]
     assert list(named(ax)) == parts
     assert len(set(named(ax).values())) == len(parts)
-    rows = {f"{o}, {path}": t.loc[path] for o, t in MEDIANS.items() for path in t.index}
+    rows = {f"{o}, {path}": t.loc[path] for o, t in tables.items() for path in t.index}
     assert list(ticks(ax.yaxis).values()) == list(rows)
     assert ax.yaxis_inverted()  # the first row on top
     for row, us in rows.items():

@@ -113,5 +113,5 @@ def _(said, ev):
     if not any(n.values()):
         return unsettled(f"{found}.", MORE)
     if n["slower"]:
-        found += f", at widths to {slower['width'].max()} and {slower['tokens'].max()} tokens"
-    return decide(all(n.values()), f"{found}, of the others one cannot tell.")
+        found += f" (widths up to {slower['width'].max()}, {slower['tokens'].max()} tokens at most)"
+    return decide(all(n.values()), f"{found}, {len(larger) - sum(n.values())} undecided.")

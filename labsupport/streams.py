@@ -13,7 +13,7 @@ import pandas as pd
 
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.kvcache import PreallocatedCache, whole_number
-from labsupport.prefix import FrozenDecoder, PrefixStore, _key
+from labsupport.prefix import FrozenDecoder, PrefixStore
 from labsupport.profile import SCOPE, VOCAB_SIZE, WARMUPS, agrees, collector_off, read_sources
 
 
@@ -52,23 +52,29 @@ def _tokens(rng, n):
     return rng.integers(VOCAB_SIZE, size=n).tolist()
 
 
+class _ByUse(OrderedDict):
+    """In the order of use: what is read or written moves to the end."""
+
+    def get(self, key, default=None):
+        if key in self:
+            self.move_to_end(key)
+        return super().get(key, default)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+
+
 class BoundedStore(PrefixStore):
     """A store with room for so many prefixes: when one more comes, the longest unused goes."""
 
     def __init__(self, room):
         super().__init__()
-        self.room, self._kept = whole_number("room", room, at_least=1), OrderedDict()
-
-    def find(self, scope, identity, prefix):
-        """As PrefixStore.find; what is found counts as used now."""
-        kept = super().find(scope, identity, prefix)
-        self._kept.move_to_end(_key(scope, identity, prefix))
-        return kept
+        self.room, self._kept = whole_number("room", room, at_least=1), _ByUse()
 
     def keep(self, scope, identity, prefix, caches):
         """As PrefixStore.keep; then the longest unused prefix goes, if there is one too many."""
         super().keep(scope, identity, prefix, caches)
-        self._kept.move_to_end(_key(scope, identity, prefix))
         if len(self) > self.room:
             self._kept.popitem(last=False)
 

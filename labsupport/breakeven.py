@@ -21,7 +21,7 @@ from labsupport import calibrate, costmodel, evidence, profile, timing
 from labsupport.kvcache import whole_number
 from labsupport.profile import PATHS, Case
 
-MARGIN = 0.005  # differences below half a per cent are no verdict
+MARGIN = 0.005  # an interval within half a per cent is no verdict; the floor makes most wider
 MIN_PAIRS = 6  # fewer pairs have no 95 % interval (timing.ratio_of_pairs)
 CELL = ["tokens", "share", "width"]
 REUSING = ["rehash", "frozen"]
@@ -66,6 +66,8 @@ class Grid:
         if not 0 < self.calibration_s < math.inf:
             raise ValueError(f"calibration_s must be above 0, not {self.calibration_s}")
         self.cases()
+        if len({Fraction(share) for share in self.shares}) < len(self.shares):
+            raise ValueError(f"shares must be different, not {' and '.join(self.shares)}")
 
     def cases(self):
         """The Case of each cell: {(tokens, share, width): Case}."""

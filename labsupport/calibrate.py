@@ -51,7 +51,7 @@ def time_in_turns(timed, budget_s, seed=0):
                         _time(timed[i])
                     times[i].append(_time(timed[i]))
                 nothing.append(_time(NOTHING))
-    return [np.array(ns) - np.median(nothing) for ns in times]
+    return [np.array(ns) - _of_faster_half(nothing) for ns in times]
 
 
 def _time(piece):
@@ -86,12 +86,17 @@ def prepared():
 
 
 def typical_ns(*turns):
-    """The lower quartile of each piece's times, over what `time_in_turns` returned: [n_pieces].
+    """The mean of the faster half of each piece's times, as `time_in_turns` returned: [n_pieces].
 
-    Not the median, since a neighbour on the machine makes many calls slower and none faster; not
-    the least, since that is a call which happened to find everything near.
+    Not of all, since a neighbour on the machine makes many calls slower and none faster; not the
+    least, since that is a call which happened to find everything near; and no order statistic,
+    which would be a whole number of the clock's steps (100 ns on Windows), often none at all.
     """
-    return np.array([np.quantile(np.concatenate(ns), 0.25) for ns in zip(*turns, strict=True)])
+    return np.array([_of_faster_half(np.concatenate(ns)) for ns in zip(*turns, strict=True)])
+
+
+def _of_faster_half(ns):
+    return float(np.sort(ns)[: (len(ns) + 1) // 2].mean())
 
 
 def calibrate(budget_s=3.5):

@@ -14,7 +14,7 @@ claim = register(CLAIMS, "decomposition")
 NEARLY = 0.05  # two figures as far apart as this, relatively, are called the same
 MOST = 0.8  # a part that explains most of a whole
 PARTS = ["signature", "lookup", "copy", "compute"]
-BLAS_THREADS_FROM = 4 * 65536  # multiplications; OpenBLAS, interface/gemm.c: fewer, and one thread
+BLAS_THREADS_ABOVE = 4 * 65536  # multiplications; OpenBLAS, interface/gemm.c: no more, one thread
 
 
 def explains(part: float, whole: float, found: str) -> Finding:
@@ -217,10 +217,12 @@ def _(said, ev):
     c = ev.config
     largest = c["tokens"] * c["width"] * max(4 * c["width"], c["vocab_size"])
     mapped = int((4 * ev.breakeven["tokens"] * ev.breakeven["width"] ** 2).max())
+    here, larger = (size > BLAS_THREADS_ABOVE for size in (largest, mapped))
+    answer = "here already" if here else "at larger sizes only" if larger else "nowhere"
     return decide(
-        largest >= BLAS_THREADS_FROM,
+        here,
         f"The largest product has {largest:,} multiplications, that of the map's largest cell "
-        f"{mapped:,}; OpenBLAS uses more than one thread from {BLAS_THREADS_FROM:,} on. So it "
-        f"can at larger sizes, and not at this one. One thread is the safe setting.",
-        in_shape=mapped >= BLAS_THREADS_FROM,
+        f"{mapped:,}; OpenBLAS uses more than one thread only above {BLAS_THREADS_ABOVE:,}. So the "
+        f"number can matter {answer}. One thread is the safe setting.",
+        in_shape=larger,
     )

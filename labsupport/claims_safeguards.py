@@ -104,14 +104,20 @@ def _(said, ev):
     how="measured",
 )
 def _(said, ev):
-    larger = ev.breakeven.query("tokens > @ev.config['tokens'] or width > @ev.config['width']")
-    verdicts = larger["frozen_verdict"]
-    slower = larger[verdicts == "slower"]
-    n = {verdict: int((verdicts == verdict).sum()) for verdict in ("faster", "slower")}
-    found = f"Of {len(larger)} larger cells of the map {n['faster']} are faster with reuse, "
-    found += f"{n['slower']} slower"
-    if not any(n.values()):
-        return unsettled(f"{found}.", MORE)
-    if n["slower"]:
-        found += f" (widths up to {slower['width'].max()}, {slower['tokens'].max()} tokens at most)"
-    return decide(all(n.values()), f"{found}, {len(larger) - sum(n.values())} undecided.")
+    tokens, width, prefix = (ev.config[name] for name in ("tokens", "width", "prefix"))
+    cells = ev.breakeven
+    larger = cells[(cells["tokens"] > tokens) | (cells["width"] > width)]
+    alike = larger["prefix"] * tokens == prefix * larger["tokens"]  # the same share is reused
+    n = {
+        verdict: int((larger["frozen_verdict"][alike] == verdict).sum())
+        for verdict in ("faster", "slower", "cannot tell")
+    }
+    less = larger[~alike & (larger["frozen_verdict"] == "slower")]
+    found = (
+        f"Of {alike.sum()} larger cells of the map that reuse the same share {n['faster']} are "
+        f"faster with reuse, {n['slower']} slower, {n['cannot tell']} undecided; where "
+        f"another share is reused, {len(less)} of {(~alike).sum()} are slower."
+    )
+    if not n["faster"] + n["slower"]:
+        return unsettled(found, MORE)
+    return decide(bool(n["faster"] and n["slower"]), found, in_shape=len(less) > 0)

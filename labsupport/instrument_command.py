@@ -4,6 +4,7 @@ To import this module is to hold the process at one thread.
 """
 # ruff: noqa: E402 (the thread pools are set before NumPy, which makes them, is loaded)
 
+import importlib
 import importlib.metadata
 import math
 import sys
@@ -85,6 +86,7 @@ def record(begun, args):
         "seed": args.seed,
     }
     words = [f"--{name}={value}" for name, value in options.items()]
+    importlib.import_module("labsupport.rival_pytest")  # pytest ran it: it is recorded and checked
     evidence.write(
         begun,
         rows,

@@ -115,4 +115,4 @@ if __name__ == "__main__":
     try:
         _be_a_neighbour(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
     except KeyboardInterrupt:  # Ctrl-C reaches neighbours too
-        sys.exit(130)
+        os._exit(130)  # an orderly exit aborts: a thread still holds the lock on stdin

@@ -109,7 +109,7 @@ def _note_ufunc(name, method, inputs, result):
     n_bytes, size, shape = sum(a.nbytes for a in arrays), np.size(result), np.shape(result)
     if name == "matmul":
         flops = 2 * size * inputs[0].shape[-1]
-        form = "matmul" if min(shape[-2:]) > 1 else "matmul of a row"
+        form = "matmul of a row" if prod(inputs[0].shape[-2:-1]) == 1 else "matmul"
         _note("matmul", form, size, prod(shape[:-2]), flops, inputs[1].nbytes)
     elif method == "reduce":
         _note("reduction", name, inputs[0].size, size, inputs[0].size, n_bytes)

@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.stats import binom
 
 CONFIDENCE = 0.95
-MARGIN = 0.002  # a smaller relative difference does not matter to anybody here
+MARGIN = 0.002  # an interval within it is no verdict; only a floor below it lets that happen
 # Where copies of a function lie in memory sets them apart for as long as they live, by so much in
 # 95 % of pairs (1.96 times the root mean square). Over 66 pairs of a 270 µs NumPy function, 1.5 s
 # a pair: 0.15 % rms with small arrays of their own, 0.06 % with shared arrays. No floor covers
@@ -81,8 +81,9 @@ def summarise(
     answer = verdict(low, high, margin)
     medians_ns = [float(rows.ns_per_call[rows.path == name].median()) for name in names]
     doubts = tuple(_doubts(lowest_ns, answer, margin, batch, clock_ns, floor))
-    if uneven := tuple(_uneven_calls(rows, names, low, high, answer, margin)):
-        answer, doubts = "cannot tell", uneven[:1] + doubts
+    uneven = [*_uneven_calls(rows, names, low, high, answer, margin)]
+    if uneven := uneven or [*_rare_slow_calls(rows, names, answer, margin)]:
+        answer, doubts = "cannot tell", (uneven[0], *doubts)
     judged = (ratio, low, high, answer, margin, confidence, len(lowest_ns), batch, warmup_calls)
     return Comparison(*judged, *medians_ns, doubts, rows, tuple(names))
 
@@ -97,6 +98,20 @@ def _uneven_calls(rows, names, low, high, answer, margin):
             seen = f"{kind}s {ratio:.4g}, shortest times {low:.4g} to {high:.4g}"
             what = f"calls of {names[lo > high]} are slower by themselves, not disturbed"
             yield f"uneven calls ({seen}): some {what}; look at rows, compare means"
+
+
+def _rare_slow_calls(rows, names, answer, margin):
+    """Yield a warning if means deny the answer because of calls that are slow on one path alone."""
+    calls = rows.groupby("path")["ns_per_call"]
+    slow = rows["path"][rows.ns_per_call > 2 * calls.transform("median")].value_counts()
+    n_f, n_g = (int(slow.get(name, 0)) for name in names)
+    means = calls.mean()
+    ratio = means[names[1]] / means[names[0]]
+    # A disturbance hits either path by the toss of a coin.
+    by_chance = 2 * binom.cdf(min(n_f, n_g), n_f + n_g, 0.5) > 1 - RARE_CONFIDENCE
+    if not by_chance and answer not in ("cannot tell", verdict(ratio, ratio, margin)):
+        seen = f"{n_f} of {names[0]}, {n_g} of {names[1]}; means {ratio:.4g}"
+        yield f"rare slow calls ({seen}): they are not disturbances; look at rows, compare means"
 
 
 def _lowest_ns(rows, names):

@@ -93,10 +93,11 @@ def pytest_median(asked, budget_s):
 def _run(module, *arguments, asked=""):
     """What `python -m module` prints; RuntimeError with its last words if it fails."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
-    told = {"LABSUPPORT_ASKED": asked, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    told = {"LABSUPPORT_ASKED": asked, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUTF8": "1"}
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **told}, capture_output=True, encoding="utf-8"
-    )
+        command, cwd=ROOT, env={**os.environ, **told}, capture_output=True,
+        encoding="utf-8", errors="replace",
+    )  # fmt: skip
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise RuntimeError(f"{module} failed in a trial: {' '.join(said)}")

@@ -21,17 +21,21 @@ def stream(case, hit_rate, n_queries, seed):
     """Queries, lists of case.tokens tokens each: the share `hit_rate` of them repeats a prefix.
 
     The first brings a new prefix, whatever the rate; a repeated one is any that came before.
-    ValueError or TypeError for a rate outside 0 to 1, or no queries.
+    ValueError or TypeError for a rate outside 0 to 1, no queries, or more than there are prefixes.
     """
     if not 0 <= hit_rate <= 1:
         raise ValueError(f"hit_rate must be from 0 to 1, not {hit_rate}")
     whole_number("n_queries", n_queries, at_least=1)
     rng, prefixes, queries = np.random.default_rng(seed), [], []
     n_new = max(1, round((1 - hit_rate) * n_queries))
+    if n_new > VOCAB_SIZE**case.prefix:
+        raise ValueError(f"there are no {n_new} prefixes of {case.prefix} tokens; ask for fewer")
     new = rng.permutation(np.arange(1, n_queries) < n_new)  # [n_queries - 1]
     for is_new in [True, *new]:
         if is_new:
-            prefixes.append(_tokens(rng, case.prefix))
+            while (prefix := _tokens(rng, case.prefix)) in prefixes:
+                pass
+            prefixes.append(prefix)
         prefix = prefixes[-1] if is_new else prefixes[rng.integers(len(prefixes))]
         queries.append(prefix + _tokens(rng, case.tokens - case.prefix))
     return queries

@@ -48,6 +48,7 @@ def test_the_cells_are_every_combination():
         ({"shares": ["0/3"]}, "0/3 of 12 tokens are 0"),
         ({"shares": ["most"]}, "a share is written as a fraction like 2/3, not 'most'"),
         ({"shares": ["1/0"]}, "a share is written as a fraction like 2/3, not '1/0'"),
+        ({"shares": ["1/3", "2/6"]}, "shares must be different, not 1/3 and 2/6"),
         ({"widths": [16, 16]}, "widths must be one or more different values"),
         ({"tokens": []}, "tokens must be one or more different values"),
         ({"widths": [15]}, r"width must be a multiple of heads \(2\), not 15"),

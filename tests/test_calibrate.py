@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labsupport import calibrate, opcounts
+from labsupport import breakeven, calibrate, opcounts
 from labsupport.breakeven import Grid
 from labsupport.costmodel import PRICES
 from labsupport.pieces import LARGE, PRODUCTS, TINY, Piece, pieces
+from labsupport.profile import Case
 
 
 @pytest.fixture(scope="module")
@@ -106,13 +107,49 @@ def test_each_piece_is_timed_once_however_short_the_budget():
 def test_typical_times_pool_the_turns_and_ignore_a_burst():
     quiet = [np.array([10.0, 11, 12, 13]), np.array([5.0])]
     burst = [np.array([90.0, 95, 99]), np.array([7.0])]
-    assert calibrate.typical_ns(quiet, burst) == pytest.approx([11.5, 5.5])
+    assert calibrate.typical_ns(quiet, burst) == pytest.approx([11.5, 5.0])
+
+
+@pytest.mark.parametrize("step_ns", [1, 125 / 3, 100])
+def test_a_coarse_clock_gives_short_pieces_a_time(monkeypatch, step_ns):
+    """Steps of the clocks of Linux, of a Mac and of Windows, on calls of 40 and 75 ns."""
+    now, rng = [0.0], np.random.default_rng(0)
+
+    def read():
+        now[0] += 20 + rng.uniform(0, 10)
+        return math.floor(now[0] / step_ns) * step_ns
+
+    def spend(ns):
+        now[0] += ns
+
+    monkeypatch.setattr(calibrate, "perf_counter_ns", read)
+    monkeypatch.setattr(calibrate, "NOTHING", Piece("nothing", spend, (20,)))
+    timed = [Piece("short", spend, (20 + 40,)), Piece("long", spend, (20 + 75,))]
+    short_ns, long_ns = calibrate.typical_ns(calibrate.time_in_turns(timed, 0.002))
+    assert 20 < short_ns < 80
+    assert short_ns < long_ns < 150
 
 
 def test_one_price_for_all_calls_is_that_of_calls_alone():
     counts = pd.DataFrame(0.0, index=range(3), columns=list(PRICES))
     counts["matmul"] = [1, 4, 2]
     assert calibrate.call_price(counts, np.array([500.0, 2000, 10**6])) == pytest.approx(500)
+
+
+def test_memory_is_kept_before_pieces_are_made_and_before_a_case_is_measured(monkeypatch):
+    done = []
+    monkeypatch.setattr(calibrate, "keep_memory", lambda: done.append("memory"))
+    monkeypatch.setattr(calibrate, "pieces", lambda _: done.append("pieces") or [])
+    with calibrate.prepared():
+        assert done == ["memory", "pieces"]
+    done.clear()
+    measure = breakeven.profile.measure
+    monkeypatch.setattr(
+        breakeven.profile, "measure", lambda case: done.append("case") or measure(case)
+    )
+    case = Case(width=8, layers=1, tokens=4, prefix=2, seeds=1, rounds=6)
+    breakeven.one_case(case, dict.fromkeys(PRICES, 1.0))
+    assert done == ["memory", "case"]
 
 
 def test_a_calibration_gives_each_price_once():

@@ -56,8 +56,13 @@ BASE = decomposition_evidence.CostEvidence(
     {"width": 16, "layers": 2, "tokens": 12, "prefix": 8, "vocab_size": 64, "tolerance": 1e-12},
     decomposition_evidence.evidence().trials,
     pd.DataFrame(
-        [(12, 16, "slower"), (12, 64, "slower"), (12, 128, "cannot tell"), (48, 64, "faster")],
-        columns=["tokens", "width", "frozen_verdict"],
+        [
+            (12, 16, 8, "slower"),
+            (12, 64, 8, "slower"),
+            (12, 128, 8, "cannot tell"),
+            (48, 64, 32, "faster"),
+        ],
+        columns=["tokens", "width", "prefix", "frozen_verdict"],
     ),
 )
 
@@ -116,6 +121,15 @@ def steady(*paths):
     return replace(BASE, rows=closed(rows))
 
 
+def medians_alone():
+    """Frozen takes 1 µs more in all rounds but one, and the medians lie 20.9 µs apart."""
+    rows = BASE.rows.assign(**dict.fromkeys(SEGMENTS, 0))
+    for path, more_ns, n_slow in (("full", 0, 151), ("frozen", 1_000, 152)):  # of 303 rounds
+        slow = np.arange(303) < n_slow
+        rows.loc[rows["path"] == path, "continuation_ns"] = 250_000 + more_ns + 19_900 * slow
+    return replace(BASE, rows=closed(rows))
+
+
 def cell(column, value):
     rows = BASE.rows.copy()
     rows.loc[100, column] = value
@@ -169,7 +183,7 @@ DOCTORED = {
     "22": (None, lambda: parts("frozen", continuation=0.4), CONTRADICTED),
     "23": (None, lambda: parts("frozen", copy=10), CONTRADICTED),
     "24": (None, lambda: parts("frozen", signature=100), CONTRADICTED),
-    "25": (None, lambda: parts("frozen", copy=0), CONTRADICTED),
+    "25": (None, lambda: parts("frozen", copy=0), CANNOT_TELL),
     "26": (None, lambda: parts(**ONLY_COMPUTED), CONTRADICTED),
     "27": (None, lambda: trial("writes_refused", (37, 38)), CONTRADICTED),
     "28": (None, lambda: changed_weight(same_identity=True), CONTRADICTED),
@@ -233,6 +247,17 @@ EDGES = {
         lambda: replace(BASE, breakeven=BASE.breakeven.head(1)),
         CONTRADICTED,
     ),
+    "slower only where less is reused": (
+        "33",
+        lambda: replace(
+            BASE,
+            breakeven=BASE.breakeven.assign(
+                prefix=[8, 4, 8, 32], frozen_verdict=["slower", "slower", "faster", "faster"]
+            ),
+        ),
+        IN_SHAPE,
+    ),
+    "an excess of medians alone": ("18", medians_alone, IN_SHAPE),
     "a copy that does not help": ("30", lambda: reused((8, 12, 1), (8, 12, 1)), CONTRADICTED),
 }
 

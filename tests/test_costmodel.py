@@ -1,5 +1,7 @@
 """The amounts of a query are counted in a real pass; a prediction is amounts times prices."""
 
+import types
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -27,7 +29,7 @@ def test_four_tokens_on_a_cache_ask_for_as_many_calls_as_twelve(counts):
     assert counts.loc["full", "flop"] == 3 * counts.loc["continuation", "flop"]
 
 
-@pytest.mark.parametrize("sizes", [(16, 2, 2, 12, 8), (32, 3, 4, 30, 5)])
+@pytest.mark.parametrize("sizes", [(16, 2, 2, 12, 8), (32, 3, 4, 30, 5), (16, 2, 16, 12, 8)])
 def test_arithmetic_is_that_of_the_formula(sizes):
     width, layers, heads, n_tokens, n_prefix = sizes
     case = Case(width=width, layers=layers, heads=heads, tokens=n_tokens, prefix=n_prefix)
@@ -100,6 +102,28 @@ def test_divisions_and_choices_are_slow_elements_and_exp_none():
     work = amounts_of(lambda x: np.exp(x / x) + np.tanh(x), np.ones((3, 5)))
     named = {name: work[name] for name in ("slow element", "element", "exp", "tanh", "elementwise")}
     assert named == {"slow element": 15, "element": 15, "exp": 15, "tanh": 15, "elementwise": 4}
+
+
+def test_what_is_chosen_by_where_is_slow_and_no_copied_byte():
+    watched = types.SimpleNamespace(np=np)
+    calls = opcounts.array_calls(
+        lambda x: watched.np.where(x > 0, x, 1.0), np.ones((3, 5)), modules=[watched]
+    )
+    work = costmodel.amounts(calls, {"instructions": 0, "files": 0})
+    assert (work["copy"], work["slow element"], work["copied byte"]) == (1, 15, 0)
+
+
+def test_new_arrays_are_written_and_empty_ones_are_not():
+    watched = types.SimpleNamespace(np=np)
+    for make, n_bytes in ((lambda: watched.np.empty(6), 0), (lambda: watched.np.arange(6), 96)):
+        calls = opcounts.array_calls(make, modules=[watched])
+        work = costmodel.amounts(calls, {"instructions": 0, "files": 0})
+        assert (work["new"], work["copied byte"]) == (1, n_bytes)
+
+
+def test_a_broadcast_costs_a_loop_for_each_row():
+    work = amounts_of(lambda x: x - x[:, :1], np.ones((2, 3, 5)))
+    assert (work["broadcast"], work["loop"], work["element"]) == (1, 2 * 3, 30)
 
 
 def test_every_amount_has_a_price_and_a_meaning(counts):

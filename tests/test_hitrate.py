@@ -117,6 +117,13 @@ def test_a_stream_repeats_the_share_that_is_asked(rate, n_new):
     assert len({tuple(tokens[8:]) for tokens in queries}) > 35  # what follows is always new
 
 
+def test_short_prefixes_are_new_where_they_should_be():
+    case = Case(tokens=12, prefix=1)
+    assert len(set(prefixes(streams.stream(case, 0, 60, seed=1), case))) == 60
+    with pytest.raises(ValueError, match="no 65 prefixes of 1 tokens"):
+        streams.stream(case, 0, 65, seed=1)
+
+
 def test_streams_follow_their_seed():
     assert streams.stream(SMALL, 0.5, 20, 3) == streams.stream(SMALL, 0.5, 20, 3)
     assert streams.stream(SMALL, 0.5, 20, 3) != streams.stream(SMALL, 0.5, 20, 4)
@@ -233,6 +240,29 @@ def test_every_stream_begins_cold():
     assert not hits[0].any()
     assert (rows[["fresh_ns", "reuse_ns"]] > 0).all().all()
     assert gc.isenabled()
+
+
+def test_both_ways_take_turns_at_random_with_the_collector_off_after_the_warm_up(monkeypatch):
+    log, answer, forward = [], streams.answer, Decoder.forward
+
+    def reused(*asked):
+        log.append(("reuse", gc.isenabled()))
+        return answer(*asked)
+
+    def fresh(self, tokens, caches=None):
+        if caches is None:
+            log.append(("fresh", gc.isenabled()))
+        return forward(self, tokens, caches)
+
+    monkeypatch.setattr(streams, "answer", reused)
+    monkeypatch.setattr(Decoder, "forward", fresh)
+    streams.run(SMALL, [streams.stream(SMALL, 0.5, 40, 1)])
+    warmed, timed = log[: 2 * profile.WARMUPS], log[2 * profile.WARMUPS :]
+    assert [way for way, _ in warmed].count("reuse") == profile.WARMUPS
+    assert not any(collecting for _, collecting in timed)
+    firsts = [way for way, _ in timed[::2]]
+    assert len(timed) == 2 * 40
+    assert 8 < firsts.count("fresh") < 32
 
 
 @pytest.mark.parametrize(("room", "misses"), [(None, 3), (3, 3), (2, 60), (1, 60)])

@@ -4,7 +4,9 @@
 
 measures the whole grid once for every seed, in an order of its own each time, so that a slow
 stretch of the machine falls on all cells alike, and calibrates `costmodel` in between. What a cell
-should take follows from the recorded prices alone.
+should take follows from the recorded prices and from counts made anew where it is read: the number
+of bytecode instructions is that of the reader's Python (2,643 in 3.11, 2,328 in 3.13 for a query
+of the source's size, 2.5 % of its predicted time).
 """
 
 import math

@@ -245,6 +245,9 @@ def test_pyperf_answers_as_its_own_command_does(monkeypatch, tmp_path, gain, exp
     ratio, answer = rivals.pyperf_test(asked, 0.01)["pyperf"]
     assert (ratio, answer) == (pytest.approx(gain * 1.0005), expected)
     for i, arguments in enumerate(started):
+        told = dict(word.removeprefix("--").split("=", 1) for word in arguments if "=" in word)
+        assert [told[name] for name in ("processes", "warmups", "values")] == ["3", "1", "3"]
+        assert set(told["inherit-environ"].split(",")) == set(rivals.THREAD_VARIABLES)
         (setup,) = [word for word in arguments if "--setup=" in word]
         assert setup.endswith(
             f"path = Asked(question='effect', noise='ramp', trial=3).paths()[{i}]"

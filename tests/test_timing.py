@@ -447,6 +447,13 @@ def test_times_are_exact_once_the_clocks_cost_is_subtracted(clock):
     assert comparison.warmup_calls == pytest.approx(0.05 * 0.1e9 / 525_000, abs=1)
 
 
+def test_the_floor_and_the_margin_are_those_asked_for(clock):
+    f, g = clock.work(250_000), clock.work(250_500)
+    assert compare(f, g, budget_s=0.1).verdict == "cannot tell"
+    assert compare(f, g, budget_s=0.1, floor=timing.SHARED_FLOOR).verdict == "slower"
+    assert compare(f, g, budget_s=0.1, floor=0.0, margin=0.01).verdict == "cannot tell"
+
+
 @pytest.mark.parametrize("resolution_ns", [1, 100])
 def test_short_calls_are_batched_far_above_the_clocks_step_and_cost(clock, resolution_ns):
     clock.resolution_ns = resolution_ns

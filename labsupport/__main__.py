@@ -39,6 +39,10 @@ def main(argv: list[str] | None = None) -> int:
     except FileExistsError as error:  # an output directory that is there already
         print(error, file=sys.stderr)
         return 2
+    except MemoryError as error:
+        said = f"There is too little memory for these sizes: {error}. Choose smaller ones."
+        print(said, file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("\nInterrupted.")
         return 130

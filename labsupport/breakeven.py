@@ -90,7 +90,7 @@ def measure(grid):
     A row is one of `profile.measure` behind its cell: tokens, share, width, prefix.
     """
     cases, rows, turns = grid.cases(), [], []
-    with calibrate.prepared() as (pieces, counts), profile.collector_off():
+    with calibrate.prepared() as (pieces, counts), timing.collector_off():
         steps = tqdm(total=grid.seeds * len(cases), desc="break-even", disable=None)
         for seed in range(grid.seeds):
             turns.append(calibrate.time_in_turns(pieces, grid.calibration_s, seed))

@@ -6,9 +6,9 @@ To import this module is to hold the process at one thread.
 import sys
 from dataclasses import asdict
 
-from labsupport.profile_command import threads_in_use  # first: it sets the threads
+from labsupport.profile_command import BOOKS, protocol  # first: it sets the threads
 
-from labsupport import breakeven, costmodel, evidence, profile, timing  # isort: skip
+from labsupport import breakeven, costmodel, evidence, profile  # isort: skip
 from labsupport.breakeven import CELL, Grid  # isort: skip
 
 
@@ -73,13 +73,7 @@ def record(begun, grid):
         "seeds": list(range(grid.seeds)),
         "layers": profile.Case().layers,
         "heads": profile.Case().heads,
-        "vocab_size": profile.VOCAB_SIZE,
-        "dtype": "float64",
-        "warmups": profile.WARMUPS,
-        "tolerance": profile.TOLERANCE,
-        "threads": threads_in_use(),
-        "stamps": profile.N_STAMPS,
-        "stamp_cost_ns": timing.clock_cost_ns(),
+        **protocol(),
     }
     rows, calibration = breakeven.measure(grid)
     config["calibration"] = {**calibration, "meaning": costmodel.PRICES}
@@ -98,9 +92,7 @@ def record(begun, grid):
             "round": range(grid.rounds),
             "path": profile.PATHS,
         },
-        total="total_ns",
-        segments=profile.SEGMENTS,
-        agreed="agreed",
+        **BOOKS,
         warmed=f"{profile.WARMUPS} queries of each path at each visit to a cell, before its rounds",
         excluded="the warm-ups, the building of models and stores, and the calibration",
     )

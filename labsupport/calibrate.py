@@ -16,7 +16,7 @@ from scipy.optimize import nnls
 
 from labsupport import costmodel, opcounts
 from labsupport.pieces import Piece, pieces
-from labsupport.profile import collector_off
+from labsupport.timing import collector_off
 
 LONG_NS = 10_000
 MMAP_LIMIT_BYTES = 31 * 2**20  # glibc adapts to blocks of up to 32 MiB (mallopt(3))

@@ -7,7 +7,7 @@ study printed are in microseconds.
 import numpy as np
 
 from labsupport import timing
-from labsupport.claims import Claim, decide, register, unsettled
+from labsupport.claims import Claim, Finding, decide, register, unsettled
 from labsupport.claims_decomposition import NEARLY, listed
 from labsupport.profile import SEGMENTS
 
@@ -21,6 +21,11 @@ MORE = "more rounds, or a calmer machine"
 def ratio_of(pairs, f, g):
     """time(g) / time(f) with its interval, over rounds."""
     return timing.ratio_of_pairs(pairs[f], pairs[g])
+
+
+def by_clock(answer: str, claimed: str, found: str) -> Finding:
+    """Whether a verdict of the clock is the one claimed; unsettled where it cannot tell."""
+    return unsettled(found, MORE) if answer == "cannot tell" else decide(answer == claimed, found)
 
 
 def interval(ratio: float, low: float, high: float) -> str:
@@ -96,7 +101,7 @@ def _(said, ev):
         f"It takes {interval(ratio, low, high)} times as long, round by round: {answer}. In means, "
         f"which add up, {overhead:+.1f} µs of overhead and {computed:+.1f} µs of computing."
     )
-    return unsettled(found, MORE) if answer == "cannot tell" else decide(answer == "slower", found)
+    return by_clock(answer, "slower", found)
 
 
 @claim(
@@ -223,7 +228,7 @@ def _(said, ev):
         f"It would save {1 - ratio:.1%} of a frozen query and leave {against_full} of fresh "
         f"computation's time (printed, {printed:.3f}); for wrong answers."
     )
-    return unsettled(found, MORE) if answer == "cannot tell" else decide(answer == "faster", found)
+    return by_clock(answer, "faster", found)
 
 
 @claim(

@@ -4,9 +4,7 @@ A query brings tokens, the first `n_prefix` of which the store holds; its answer
 the others. `python -m labsupport profile` records the rows of `measure`.
 """
 
-import gc
 import random
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -19,6 +17,7 @@ from labsupport import decoder, kvcache
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.kvcache import PreallocatedCache, whole_number
 from labsupport.prefix import FrozenDecoder, PrefixStore, identity
+from labsupport.timing import collector_off
 
 VOCAB_SIZE, WARMUPS, TOLERANCE = 64, 5, 1e-12
 SCOPE = "profile"
@@ -140,23 +139,17 @@ def measure(case):
     return pd.DataFrame(rows)
 
 
-@contextmanager
-def collector_off():
-    """Within, the garbage collector does not run by itself; afterwards it is as it was."""
-    was_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_collecting:
-            gc.enable()
+def setting(case, seed):
+    """A decoder of the case's sizes, which can be written, and the tokens of its query."""
+    shape = (VOCAB_SIZE, case.tokens, case.width, case.layers, case.heads)
+    plain = Decoder(DecoderConfig(*shape, dtype=np.float64), seed)
+    tokens = np.random.default_rng(seed).integers(VOCAB_SIZE, size=case.tokens).tolist()
+    return plain, tokens
 
 
 def measure_seed(case, seed, quiet=False):
     """The rows of one seed, as a list of dicts, with the collector as it is; quiet: no bar."""
-    shape = (VOCAB_SIZE, case.tokens, case.width, case.layers, case.heads)
-    plain = Decoder(DecoderConfig(*shape, dtype=np.float64), seed)
-    tokens = np.random.default_rng(seed).integers(VOCAB_SIZE, size=case.tokens).tolist()
+    plain, tokens = setting(case, seed)
     expected = plain.forward(tokens)[case.prefix :]  # [n_tokens - n_prefix, vocab_size]
 
     model = FrozenDecoder(plain, read_sources())

@@ -16,6 +16,8 @@ machine.use_one_thread()
 from labsupport import evidence, profile, timing
 from labsupport.profile import Case
 
+# What `evidence.write` is told of the rows of `profile.measure`.
+BOOKS = {"total": "total_ns", "segments": profile.SEGMENTS, "agreed": "agreed"}
 HELP = {
     "width": "numbers a token is held in",
     "layers": "layers of the decoder",
@@ -72,13 +74,7 @@ def record(begun, case):
     config = {
         **asdict(case),
         "seeds": list(range(case.seeds)),
-        "vocab_size": profile.VOCAB_SIZE,
-        "dtype": "float64",
-        "warmups": profile.WARMUPS,
-        "tolerance": profile.TOLERANCE,
-        "threads": threads_in_use(),
-        "stamps": profile.N_STAMPS,
-        "stamp_cost_ns": timing.clock_cost_ns(),
+        **protocol(),
     }
     rows = profile.measure(case)
     options = [f"--{name}={value}" for name, value in asdict(case).items()]
@@ -93,15 +89,29 @@ def record(begun, case):
                 "round": range(case.rounds),
                 "path": profile.PATHS,
             },
-            total="total_ns",
-            segments=profile.SEGMENTS,
-            agreed="agreed",
+            **BOOKS,
             warmed=f"{profile.WARMUPS} queries of each path for each seed, before its rounds",
             excluded="the warm-ups, and the building of models and stores",
         )
     except ValueError as error:
         raise RuntimeError(error) from error
     return rows, config
+
+
+def protocol():
+    """What stays the same for all cases, for the configuration of a run: {name: value}.
+
+    Raises RuntimeError if the libraries use more than one thread.
+    """
+    return {
+        "vocab_size": profile.VOCAB_SIZE,
+        "dtype": "float64",
+        "warmups": profile.WARMUPS,
+        "tolerance": profile.TOLERANCE,
+        "threads": threads_in_use(),
+        "stamps": profile.N_STAMPS,
+        "stamp_cost_ns": timing.clock_cost_ns(),
+    }
 
 
 def threads_in_use():

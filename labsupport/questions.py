@@ -64,13 +64,10 @@ def repeated(n_operations):
 def reuse():
     """A query that computes all its tokens, and one that reuses the first: (full, frozen)."""
     from labsupport import profile  # loads pandas, which the other questions do without
-    from labsupport.decoder import Decoder, DecoderConfig
     from labsupport.prefix import FrozenDecoder
 
     case = profile.Case()
-    shape = (profile.VOCAB_SIZE, case.tokens, case.width, case.layers, case.heads)
-    plain = Decoder(DecoderConfig(*shape, dtype=np.float64), seed=0)
-    tokens = np.random.default_rng(0).integers(profile.VOCAB_SIZE, size=case.tokens).tolist()
+    plain, tokens = profile.setting(case, seed=0)
     model = FrozenDecoder(plain, profile.read_sources())
     query = (model, profile.warm_store(model, tokens, case.prefix), tokens, case.prefix)
     return lambda: profile.full(*query), lambda: profile.frozen(*query)

@@ -8,7 +8,6 @@ import ctypes
 import numpy as np
 
 from labsupport import profile
-from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.prefix import FrozenDecoder
 
 CASE = profile.Case()
@@ -16,10 +15,8 @@ CASE = profile.Case()
 
 def setting(seed=0):
     """A decoder that can be written, it frozen, a store with its prefix, and the tokens."""
-    shape = (profile.VOCAB_SIZE, CASE.tokens, CASE.width, CASE.layers, CASE.heads)
-    plain = Decoder(DecoderConfig(*shape, dtype=np.float64), seed)
+    plain, tokens = profile.setting(CASE, seed)
     frozen = FrozenDecoder(plain, profile.read_sources())
-    tokens = np.random.default_rng(seed).integers(profile.VOCAB_SIZE, size=CASE.tokens).tolist()
     return plain, frozen, profile.warm_store(frozen, tokens, CASE.prefix), tokens
 
 

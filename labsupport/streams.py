@@ -11,10 +11,10 @@ from time import perf_counter_ns
 import numpy as np
 import pandas as pd
 
-from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.kvcache import PreallocatedCache, whole_number
 from labsupport.prefix import FrozenDecoder, PrefixStore
-from labsupport.profile import SCOPE, VOCAB_SIZE, WARMUPS, agrees, collector_off, read_sources
+from labsupport.profile import SCOPE, VOCAB_SIZE, WARMUPS, agrees, read_sources, setting
+from labsupport.timing import collector_off
 
 
 def stream(case, hit_rate, n_queries, seed):
@@ -108,8 +108,7 @@ def run(case, streams, room=None, seed=0):
     afresh and with the store, in random order, the collector off. RuntimeError if outputs differ
     by more than TOLERANCE; those of a miss and a hit are checked before anything is timed.
     """
-    shape = (VOCAB_SIZE, case.tokens, case.width, case.layers, case.heads)
-    plain = Decoder(DecoderConfig(*shape, dtype=np.float64), seed)
+    plain, _ = setting(case, seed)
     model, order = FrozenDecoder(plain, read_sources()), random.Random(seed)
     store, first = PrefixStore(), streams[0][0]
     for _ in range(WARMUPS):  # a miss, then hits

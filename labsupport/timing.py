@@ -41,6 +41,7 @@ __all__ = [
     "Comparison",
     "clock_cost_ns",
     "clock_resolution_ns",
+    "collector_off",
     "compare",
     "ratio_of_pairs",
     "summarise",
@@ -92,7 +93,7 @@ def compare(
     looks = {1: 1 - CONFIDENCE} if whole_budget else LOOKS
     cost_ns = clock_cost_ns()
     clock_ns = cost_ns + clock_resolution_ns()
-    with _collector_off():
+    with collector_off():
         start_ns, budget_ns = perf_counter_ns(), budget_s * 1e9
         batch, calls = _warm_up(paths, clock_ns, budget_ns)
         groups, rows = _groups(paths, batch, cost_ns, random.Random(seed)), []
@@ -110,7 +111,8 @@ def compare(
 
 
 @contextmanager
-def _collector_off():
+def collector_off():
+    """Within, the garbage collector does not run by itself; afterwards it is as it was."""
     was_collecting = gc.isenabled()
     gc.disable()
     try:

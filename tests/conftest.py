@@ -74,3 +74,15 @@ def browser():
             pytest.fail(NO_BROWSER)
         yield started
         started.close()
+
+
+@pytest.fixture
+def disagreeing(monkeypatch):
+    """One path of `labsupport.profile` gives outputs that differ by more than the tolerance."""
+    from labsupport import profile  # here, so that collecting the tests does not load NumPy
+
+    def spoiled(*asked):
+        outputs, stamps = profile.full(*asked)
+        return outputs + 1e-9, stamps
+
+    monkeypatch.setitem(profile.PATHS, "frozen", spoiled)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from labsupport import __main__ as cli
-from labsupport import breakeven, costmodel, evidence, profile
+from labsupport import breakeven, costmodel, evidence
 from labsupport.breakeven import CELL, QUICK, Grid, crossings, held_out, one_case, table
 from labsupport.profile import PATHS, SEGMENTS, Case
 
@@ -291,12 +291,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path, monkeypatch, capsys):
     assert gc.isenabled()
 
 
-def test_outputs_that_disagree_are_not_recorded(tmp_path, monkeypatch, capsys):
-    def spoiled(*asked):
-        outputs, stamps = profile.full(*asked)
-        return outputs + 1e-9, stamps
-
-    monkeypatch.setitem(PATHS, "frozen", spoiled)
+def test_outputs_that_disagree_are_not_recorded(tmp_path, disagreeing, capsys):
     assert cli.main(["breakeven", "--out", str(tmp_path / "run"), *OPTIONS]) == 1
     assert "the outputs did not agree" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

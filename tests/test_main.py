@@ -11,7 +11,7 @@ import pytest
 import sample_run
 
 from labsupport import __main__ as cli
-from labsupport import audit, machine
+from labsupport import audit, machine, profile
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -139,3 +139,13 @@ def test_a_command_is_added_in_one_line(monkeypatch, capsys, tmp_path):
     assert cli.main(["added", "--out", "x"]) == 2
     assert capsys.readouterr().err == "x exists already\n"
     assert cli.main(["added", "--out", "interrupted"]) == 130
+
+
+def test_sizes_that_do_not_fit_into_memory_are_one_clear_error(tmp_path, monkeypatch, capsys):
+    def too_large(case):
+        raise MemoryError("Unable to allocate 58.2 TiB")
+
+    monkeypatch.setattr(profile, "measure", too_large)
+    assert cli.main(["profile", "--out", str(tmp_path / "run")]) == 2
+    assert "58.2 TiB. Choose smaller ones." in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

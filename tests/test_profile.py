@@ -446,12 +446,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path, monkeypatch, capsys):
     assert gc.isenabled()
 
 
-def test_outputs_that_disagree_are_not_recorded(tmp_path, monkeypatch, capsys):
-    def spoiled(*asked):
-        outputs, stamps = profile.full(*asked)
-        return outputs + 1e-9, stamps
-
-    monkeypatch.setitem(PATHS, "frozen", spoiled)
+def test_outputs_that_disagree_are_not_recorded(tmp_path, disagreeing, capsys):
     assert cli.main(["profile", "--out", str(tmp_path / "run"), *OPTIONS]) == 1
     message = capsys.readouterr().err
     assert "Nothing was written" in message

@@ -187,3 +187,8 @@ def test_every_claim_of_the_ledger_is_shown_in_the_chapter():
     ]
     ids = [f"decomposition-{n:02d}" for n in sorted(shown_here)]
     assert ids == [claim.id for claim in ledger.of_chapter("decomposition")]
+
+
+def test_twenty_trials_without_an_alarm_leave_this_much_possible():
+    assert f"{1 - 0.05 ** (1 / 20):.0%}" == "14%"
+    assert "leave a rate of 14 % possible" in " ".join(TEXT.split())

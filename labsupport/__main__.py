@@ -15,6 +15,8 @@ COMMANDS = {  # name: (module, what it does)
     "bench": ("labsupport.bench_command", "put instruments to the test and record the run"),
     "breakeven": ("labsupport.breakeven_command", "map where reuse wins and record the run"),
     "profile": ("labsupport.profile_command", "time a query with and without reuse, in parts"),
+    "sweep": ("labsupport.sweep_command", "time generation with and without a cache, by size"),
+    "train": ("labsupport.train_command", "train the character model and record its weights"),
     "warmcold": ("labsupport.warmcold", "time growing caches, cold and warm, and record the run"),
 }
 

@@ -3,6 +3,10 @@
 import importlib
 
 BENCHES = {  # name: (module, what it does)
+    "engine": (
+        "labsupport.engine_command",
+        "time cached steps, ours and well-known ones, beside the floor, and record the run",
+    ),
     "instrument": (
         "labsupport.instrument_command",
         "ask timing tools questions with known answers, under noise, and record the run",

@@ -4,79 +4,38 @@ So the torch model, the NumPy decoder and the engines compute with the very same
 """
 
 import numpy as np
+import safetensors.numpy
 import torch
 
-from labsupport.charmodel import CharModel
+from labsupport.charmodel import CharConfig, CharModel
 from labsupport.decoder import Decoder, DecoderConfig
+from labsupport.kvcache import whole_number
 
 
 def flat(model):
-    """The weights of a float32 or float64 `CharModel`: {name: array}, matrices [n_in, n_out]."""
-    c = model.config
-    d_kv = c.n_kv_heads * c.head_dim
-    weights = {"tokens": model.tokens.weight, "positions": model.positions.weight}
+    """The weights of a float32 or float64 `CharModel`: {name: array}, matrices [n_in, n_out].
 
-    def linear(name, weight, bias):
-        weights[f"{name}.w"], weights[f"{name}.b"] = weight.T, bias
-
-    def norm(name, module):
-        weights[f"{name}.g"], weights[f"{name}.b"] = module.weight, module.bias
-
-    for i, block in enumerate(model.blocks):
-        norm(f"{i}.norm_1", block.norm_1)
-        rows = [c.d_model, d_kv, d_kv]
-        parts = zip("qkv", block.qkv.weight.split(rows), block.qkv.bias.split(rows), strict=True)
-        for name, weight, bias in parts:
-            linear(f"{i}.{name}", weight, bias)
-        linear(f"{i}.o", block.o.weight, block.o.bias)
-        norm(f"{i}.norm_2", block.norm_2)
-        linear(f"{i}.up", block.up.weight, block.up.bias)
-        linear(f"{i}.down", block.down.weight, block.down.bias)
-    norm("norm", model.norm)
-    linear("head", model.head.weight, model.head.bias)
-    return {name: np.array(w.detach().numpy(), order="C") for name, w in weights.items()}
+    Copies: to change them does not change the model.
+    """
+    return {name: np.array(view.numpy(), order="C") for name, view in _views(model).items()}
 
 
 def model(config, weights):
-    """A `CharModel` of this config with these flat weights, in their dtype.
+    """A `CharModel` of this config with a copy of these flat weights, in their dtype.
 
     Raises ValueError, naming the weight, when one is missing, left over or of another shape.
     """
-    made = CharModel(config).to(torch.from_numpy(weights["head.w"]).dtype)
-    check(flat(made), weights)
-    with torch.no_grad():
-        for name, array in weights.items():
-            _place(made, name).copy_(torch.from_numpy(array.T if array.ndim == 2 else array))
+    made = CharModel(config)
+    views = _views(made)
+    check(views, weights)
+    made.to(torch.from_numpy(weights["head.w"]).dtype)
+    for name, view in _views(made).items():
+        view.copy_(torch.from_numpy(np.array(weights[name])))
     return made
 
 
-def check(wanted, weights):
-    """ValueError unless both hold arrays of the same names and shapes."""
-    if wrong := sorted(set(wanted) ^ set(weights)):
-        raise ValueError(f"weights do not fit the config: {wrong[0]!r} is missing or left over")
-    for name, array in wanted.items():
-        if array.shape != weights[name].shape:
-            needs = f"{list(array.shape)}, not {list(weights[name].shape)}"
-            raise ValueError(f"weights do not fit the config: {name!r} must be {needs}")
-
-
-def _place(made, name):
-    """The tensor of a model that a flat name means, rows of `qkv` for q, k and v."""
-    if name in ("tokens", "positions"):
-        return getattr(made, name).weight.T  # as all matrices: [n_in, n_out] is its transpose
-    *path, leaf = name.split(".")
-    module = made.blocks[int(path[0])] if len(path) == 2 else made
-    kind = {"w": "weight", "g": "weight", "b": "bias"}[leaf]
-    if path[-1] not in ("q", "k", "v"):
-        return getattr(getattr(module, path[-1]), kind)
-    c = made.config
-    d_kv = c.n_kv_heads * c.head_dim
-    parts = getattr(module.qkv, kind).split([c.d_model, d_kv, d_kv])
-    return parts["qkv".index(path[-1])]
-
-
 def numpy_decoder(config, weights):
-    """The same model as the plain NumPy `Decoder` of chapter 1."""
+    """The same model as the plain NumPy `Decoder` of chapter 1; raises as `model` does."""
     made = Decoder(
         DecoderConfig(
             vocab_size=config.vocab_size,
@@ -92,3 +51,67 @@ def numpy_decoder(config, weights):
     check(made.weights, weights)
     made.weights = dict(weights)
     return made
+
+
+def longer(config, weights, context, seed=0):
+    """The same model with room for `context` tokens: (config, weights), for timing.
+
+    The positions beyond those it had are random and untrained, so what it writes there means
+    nothing; up to there it is the same model. Raises ValueError for a shorter context.
+    """
+    extra = whole_number("context", context, at_least=config.context) - config.context
+    had = weights["positions"]  # [context, d_model]
+    fresh = np.random.default_rng(seed).normal(0, had.std(), size=(extra, config.d_model))
+    positions = np.concatenate([had, fresh.astype(had.dtype)])
+    sizes = {**vars(config), "context": config.context + extra}
+    return CharConfig(**sizes), {**weights, "positions": positions}
+
+
+def to_bytes(weights):
+    """Flat weights as the content of a safetensors file."""
+    return safetensors.numpy.save(weights)
+
+
+def from_bytes(data):
+    """The flat weights of a safetensors file's content; ValueError when it is damaged."""
+    try:
+        return safetensors.numpy.load(data)
+    except Exception as error:  # the library has one exception of its own for all damage
+        raise ValueError(f"these are not weights in safetensors: {error}") from error
+
+
+def check(wanted, weights):
+    """ValueError unless both hold arrays of the same names and shapes."""
+    if wrong := sorted(set(wanted) ^ set(weights)):
+        raise ValueError(f"weights do not fit the config: {wrong[0]!r} is missing or left over")
+    for name, array in wanted.items():
+        if tuple(array.shape) != tuple(weights[name].shape):
+            needs = f"{list(array.shape)}, not {list(weights[name].shape)}"
+            raise ValueError(f"weights do not fit the config: {name!r} must be {needs}")
+
+
+def _views(model):
+    """{flat name: the tensor of the model it means}, matrices seen as [n_in, n_out]."""
+    c = model.config
+    d_kv = c.n_kv_heads * c.head_dim
+    views = {"tokens": model.tokens.weight, "positions": model.positions.weight}
+
+    def linear(name, weight, bias):
+        views[f"{name}.w"], views[f"{name}.b"] = weight.T, bias
+
+    def norm(name, module):
+        views[f"{name}.g"], views[f"{name}.b"] = module.weight, module.bias
+
+    for i, block in enumerate(model.blocks):
+        norm(f"{i}.norm_1", block.norm_1)
+        rows = [c.d_model, d_kv, d_kv]
+        parts = zip("qkv", block.qkv.weight.split(rows), block.qkv.bias.split(rows), strict=True)
+        for name, weight, bias in parts:
+            linear(f"{i}.{name}", weight, bias)
+        linear(f"{i}.o", block.o.weight, block.o.bias)
+        norm(f"{i}.norm_2", block.norm_2)
+        linear(f"{i}.up", block.up.weight, block.up.bias)
+        linear(f"{i}.down", block.down.weight, block.down.bias)
+    norm("norm", model.norm)
+    linear("head", model.head.weight, model.head.bias)
+    return {name: view.detach() for name, view in views.items()}

@@ -13,6 +13,8 @@ INTACT = "intact"
 OTHER_CODE = "intact; made by other code than this tree's"
 FAILED = "failed"
 
+OTHER_HASH = f"its SHA-256 is not the one in {MANIFEST}"
+
 SCHEMA = 1
 STRAY = (".DS_Store", "Thumbs.db", "desktop.ini")  # left by file managers, no one's doing
 
@@ -91,9 +93,14 @@ def _examine_transcription(files: dict, manifest: dict, problems: list[Problem])
 
 def _examine_run(files: dict, manifest: dict, problems: list[Problem]) -> list[Problem]:
     touched = {p.file for p in problems}
-    problems = problems + _membership(files, {RAW, MANIFEST, SUMMARY, SEAL}, problems)
     wrong = books.plan_problems(manifest)
     wrong += _record_problems(manifest, {"sha256": {RAW}, "sources": set()})
+    sealed = manifest.get("sha256")
+    attached = set(sealed) - {RAW} if isinstance(sealed, dict) else set()
+    problems = problems + _membership(files, {RAW, MANIFEST, SUMMARY, SEAL, *attached}, problems)
+    for name in sorted(attached & files.keys() - {p.file for p in problems}):
+        if sealed[name] != seal.sha256(files[name]):
+            problems.append(Problem(name, None, None, f"{OTHER_HASH}: it was exchanged"))
     if wrong or RAW not in files:
         return problems + wrong
 
@@ -106,7 +113,7 @@ def _examine_run(files: dict, manifest: dict, problems: list[Problem]) -> list[P
     if RAW in touched or misread:
         return problems  # the summary must not be accused for the rows' sake
     if manifest["sha256"][RAW] != seal.sha256(files[RAW]):
-        said = f"its SHA-256 is not the one in {MANIFEST}: rows changed after the run was written"
+        said = f"{OTHER_HASH}: rows changed after the run was written"
         return [*problems, Problem(RAW, None, None, said)]
     if SUMMARY in files:
         problems = _examine_summary(files, books.summarise(columns, manifest), problems)

@@ -17,7 +17,9 @@ ELSE = "\N{REPLACEMENT CHARACTER}"  # stands for every character that is not kno
 COMPUTED = "\N{HORIZONTAL ELLIPSIS}"  # stands for what only the built page shows
 
 OPENS = re.compile(r"\s*(`{3,}|~{3,})")  # a fence of code, or of a directive written as code
-LEFT_OUT = re.compile(r"\s*(:{3,}|:[\w-]+:|\([\w-]+\)=$|%|<!--|\+\+\+)")  # directives, labels, notes
+LEFT_OUT = re.compile(
+    r"\s*(:{3,}|:[\w-]+:|\([\w-]+\)=$|%|<!--|\+\+\+)"
+)  # directives, labels, notes
 ROLE = re.compile(r"\{[\w:-]+\}`[^`]*`")  # {glue:text}`ratio`: a value the page computes
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 

@@ -3,12 +3,14 @@
 A run is a directory of four files: raw.csv (one row a measurement, in the order measured),
 manifest.json (what was run, where, by which code), summary.json (derived from the rows alone) and
 seal.json (checksums that say where any of them changed). `books` says what the rows must satisfy.
+A run may carry attachments, files of any kind that belong to it, such as a model's weights.
 """
 
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +25,7 @@ from labsupport.seal import SEAL
 
 __all__ = ["Audit", "Begun", "Run", "audit", "begin", "directory", "read", "seal_files", "write"]
 
+OWN = (RAW, MANIFEST, SUMMARY, SEAL)  # the files of every run
 REPEATS = ("seed", "round", "repeat")  # factors that by these names only repeat a measurement
 
 
@@ -91,6 +94,7 @@ def write(
     warmed: str,
     excluded: str,
     repeats: Sequence[str] | None = None,
+    attachments: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Write a run as the directory `begun.out`, whole or not at all, and return its path.
 
@@ -101,6 +105,7 @@ def write(
     agreed           the true/false column that says outputs agreed
     repeats          the factors that only repeat a measurement; by default those named seed,
                      round or repeat
+    attachments      file name -> content of further files of the run, sealed and audited with it
 
     Raises FileExistsError when something is there by now, and ValueError when the code changed
     since `begin` or, naming line and column, when the rows do not satisfy what the arguments say
@@ -109,6 +114,9 @@ def write(
     if changed := machine.changed_since(begun.sources, begun.git):
         said = f"Nothing was written: the code changed while it was measured ({', '.join(changed)})"
         raise ValueError(f"{said}. Measure again, and leave this tree alone until the run ends.")
+    attachments = attachments or {}
+    if wrong := [x for x in attachments if x in OWN or not re.fullmatch(r"\w[\w.-]*", x)]:
+        raise ValueError(f"{wrong[0]!r} cannot be an attachment: choose another plain file name")
     kinds, raw = columns.write(rows)
     factors = {name: list(levels) for name, levels in factors.items()}
     manifest = {
@@ -127,7 +135,7 @@ def write(
         "excluded": excluded,
         "started": begun.started.isoformat(timespec="seconds"),
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "sha256": {RAW: seal.sha256(raw)},
+        "sha256": {name: seal.sha256(data) for name, data in {RAW: raw, **attachments}.items()},
         "sources": {name: begun.sources[name] for name in machine.executed()},
         "git": begun.git,
         "machine": machine.describe(),
@@ -141,7 +149,7 @@ def write(
     if problems:
         raise ValueError(_refusal(problems))
 
-    files = {RAW: raw, MANIFEST: jsontext.dump(manifest)}
+    files = {**attachments, RAW: raw, MANIFEST: jsontext.dump(manifest)}
     files[SUMMARY] = jsontext.dump(books.summarise(values, manifest))
     files[SEAL] = seal.make(files)
     return _write_whole(begun.out, files)

@@ -1,7 +1,8 @@
 """A seal over the files of a directory: checksums that say whether anything changed, and where.
 
 seal.json holds, for every other file, its SHA-256 and marks: a CRC-32 of each row and each column
-of a CSV file, of each line of a text file, of each value of a JSON file. SHA-256 decides whether a
+of a CSV file, of each line of a text file, of each value of a JSON file, of each tensor of a
+safetensors file. SHA-256 decides whether a
 file changed; the marks say where, because one changed cell disturbs one row's and one column's
 mark. The seal's own SHA-256, under "seal", tells a changed seal from changed files.
 
@@ -20,6 +21,7 @@ from labsupport.places import Problem
 
 SEAL = "seal.json"
 SCHEMA = 1
+HEADER = "its header"  # of a safetensors file: the names, shapes and places of its tensors
 
 
 def sha256(data: bytes) -> str:
@@ -100,7 +102,24 @@ def _marks(name: str, data: bytes) -> dict | None:
         columns = [_column_mark(cells, j) for j in range(len(header))]
         rows = _joined(map(crc, lines))
         return {**whole, "header": header, "columns": columns, "rows": rows}
+    if name.endswith(".safetensors"):
+        return {**whole, "tensors": {tensor: crc(part) for tensor, part in _tensors(data)}}
     return {**whole, "lines": _joined(map(crc, data.split(b"\n")))}
+
+
+def _tensors(data: bytes) -> list[tuple[str, bytes]]:
+    """Each tensor of a safetensors file with its bytes, after its header with those of its own."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    header, _ = jsontext.parse("header", data[8:start])
+    parts = [(HEADER, data[:start])]
+    try:
+        spans = {
+            tensor: entry["data_offsets"] for tensor, entry in header.items() if tensor[0] != "_"
+        }
+        parts += [(tensor, data[start + a : start + b]) for tensor, (a, b) in spans.items()]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # a damaged header
+        pass
+    return parts
 
 
 def _value_marks(value) -> list[str]:
@@ -159,6 +178,8 @@ def _changes_of_a_file(name: str, data: bytes | None, marks: dict | None) -> lis
             return [Problem(name, None, None, conversion)]
         if "values" in marks:
             found = _json_changes(name, data, marks)
+        elif "tensors" in marks:
+            found = _tensor_changes(name, data, marks)
         elif "rows" in marks:
             found = _csv_changes(name, data, marks)
         else:
@@ -188,6 +209,15 @@ def _json_changes(name: str, data: bytes, marks: dict) -> list[Problem]:
             said += "is not what was sealed" if i is not None else "was added after sealing"
         problems.append(Problem(name, None, path, said))
     return problems
+
+
+def _tensor_changes(name: str, data: bytes, marks: dict) -> list[Problem]:
+    said = "its bytes are not what was sealed"
+    now = {tensor: crc(part) for tensor, part in _tensors(data)}
+    if now[HEADER] != marks["tensors"][HEADER]:
+        return [Problem(name, None, HEADER, said)]  # the others cannot be told apart without it
+    changed = [tensor for tensor in now if now[tensor] != marks["tensors"][tensor]]
+    return [Problem(name, None, tensor, said) for tensor in changed]
 
 
 def _csv_changes(name: str, data: bytes, marks: dict) -> list[Problem]:

@@ -9,6 +9,8 @@ the step computes all t of them, with one it computes the last. So the sums are
 1 + 2 + ... + n = n (n + 1) / 2 and 1 + 4 + ... + n² = n (n + 1) (2 n + 1) / 6.
 """
 
+import numpy as np
+
 from labsupport.charmodel import CharConfig
 from labsupport.kvcache import whole_number
 
@@ -76,13 +78,40 @@ def printed(d, n):
     return with_head(d, n, vocab_size=1, n_blocks=1, head="none")
 
 
-def with_head(d, n, vocab_size, n_blocks, head="every"):
+def with_head(d, n, vocab_size, n_blocks=3, head="every"):
     """The ratio with the output head counted; any `vocab_size` from 0."""
-    if vocab_size == 0:
-        return with_head(d, n, 1, n_blocks, "none")
-    return ratio(
-        CharConfig(vocab_size=vocab_size, d_model=d, n_blocks=n_blocks, n_heads=1), n, head
-    )
+    config = CharConfig(vocab_size=max(vocab_size, 1), d_model=d, n_blocks=n_blocks, n_heads=1)
+    return ratio(config, n, head if vocab_size else "none")
+
+
+def summed(d, n, vocab_size, n_blocks=3, head="every", first=1, triangle=False, context=None):
+    """The same ratio by adding up the steps, which also allows other ways of counting.
+
+    first      tokens at the first step, those of a prompt among them
+    triangle   only scores that the causal mask lets through: t (t + 1) / 2 of t²
+    context    the loop feeds at most so many tokens; only the side without a cache crops
+    """
+    t = np.arange(first, first + n)
+    fed = t if context is None else np.minimum(t, context)
+    pairs = fed * (fed + 1) // 2 if triangle else fed * fed
+    rows = {"every": fed, "last": np.ones_like(t), "none": np.zeros_like(t)}[head]
+    linear, pair, logits = 12 * d * d * n_blocks, 2 * d * n_blocks, d * vocab_size
+    without = int((linear * fed + pair * pairs + logits * rows).sum())
+    cached = int((linear + pair * t + logits * (head != "none")).sum())
+    return without / cached
+
+
+def vocabularies_that_fit(table, most=1000, **counting):
+    """The vocabularies, from 0 to `most`, whose ratios round to all those of a table: a list.
+
+    table      rows (d, n, ratio printed with one decimal)
+    counting   n_blocks, head, first, triangle, context of `summed`
+    """
+    return [
+        v
+        for v in range(most + 1)
+        if all(round(summed(d, n, v, **counting), 1) == printed for d, n, printed in table)
+    ]
 
 
 def n_parameters(config):
@@ -93,3 +122,16 @@ def n_parameters(config):
     norms = 2 * 2 * d
     ends = v * d + config.context * d + 2 * d + d * v + v  # embeddings, last norm, head
     return config.n_blocks * (linear + biases + norms) + ends
+
+
+def vocabulary_of(n_numbers, config):
+    """The vocabulary with which a model otherwise like `config` has so many numbers in its weights.
+
+    Raises ValueError when none gives just that number.
+    """
+    d = config.d_model
+    in_a_symbol = 2 * d + 1  # its embedding, its column of the head, its bias
+    left = n_numbers - n_parameters(config) + config.vocab_size * in_a_symbol
+    if left <= 0 or left % in_a_symbol:
+        raise ValueError(f"no vocabulary gives {n_numbers:,} numbers with {config}")
+    return left // in_a_symbol

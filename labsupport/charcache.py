@@ -3,8 +3,12 @@
     ConcatCache         the source's: every append joins old and new into fresh tensors
     PreallocatedCache   one allocation for `capacity` tokens; an append writes in place
 
-Both hold [batch, n_kv_heads, n_tokens, head_dim] and are used alike.
+Both hold [batch, n_kv_heads, n_tokens, head_dim] and are used alike. `sizes` is their (batch,
+n_kv_heads, head_dim, dtype), and `model` a reference to the model that filled them: a model refuses
+caches of other sizes and what another model computed, even one of the same sizes.
 """
+
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -15,8 +19,7 @@ class ConcatCache:
     """Grows by `torch.cat`; no limit but memory."""
 
     def __init__(self, batch, n_kv_heads, head_dim, dtype=torch.float32):
-        self.batch, self.n_kv_heads, self.head_dim = batch, n_kv_heads, head_dim
-        self.dtype = dtype
+        self.sizes, self.model = (batch, n_kv_heads, head_dim, dtype), None
         self.k = torch.empty(batch, n_kv_heads, 0, head_dim, dtype=dtype)
         self.v = torch.empty_like(self.k)
 
@@ -41,8 +44,7 @@ class PreallocatedCache:
     """Room for `capacity` tokens from the start; ValueError beyond."""
 
     def __init__(self, batch, n_kv_heads, head_dim, dtype=torch.float32, *, capacity):
-        self.batch, self.n_kv_heads, self.head_dim = batch, n_kv_heads, head_dim
-        self.dtype = dtype
+        self.sizes, self.model = (batch, n_kv_heads, head_dim, dtype), None
         self.capacity = whole_number("capacity", capacity, at_least=1)
         self._k = torch.empty(batch, n_kv_heads, capacity, head_dim, dtype=dtype)
         self._v = torch.empty_like(self._k)
@@ -77,6 +79,19 @@ def new_caches(model, kind=ConcatCache, batch=1, **options):
     c = model.config
     sizes = (batch, c.n_kv_heads, c.head_dim, model.dtype)
     return [kind(*sizes, **options) for _ in range(c.n_blocks)]
+
+
+@contextmanager
+def restored(caches):
+    """Whatever is raised inside, Ctrl-C too, leaves each cache with the tokens it held before."""
+    held = [len(cache) for cache in caches]
+    try:
+        yield
+    except BaseException:
+        for cache, n_tokens in zip(caches, held, strict=True):
+            with suppress(Exception):  # one that fails must not keep the others from it
+                cache.truncate(n_tokens)
+        raise
 
 
 def _check_length(n_tokens, held):

@@ -7,14 +7,17 @@ Query heads may share key/value heads (grouped-query attention, arXiv:2305.13245
 Its caches are in `charcache`; `charweights` carries its weights to NumPy and back.
 """
 
-from contextlib import suppress
+import weakref
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from labsupport.charcache import restored
 from labsupport.kvcache import whole_number
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -130,26 +133,31 @@ class CharModel(nn.Module):
     def forward(self, tokens, caches=None, causal=True):
         """The logits after each of `tokens`, [batch, n_new, vocab_size].
 
-        tokens   [batch, n_new] integers; unequal rows are refused (pad them, or one at a time)
+        tokens   [batch, n_new] integers; unequal rows are refused (give them one at a time)
         caches   one a block, as `charcache.new_caches` makes them: the tokens follow those that
                  are there, and their keys and values are appended. None: they start at position 0
         causal   False removes the mask, to see what breaks
 
-        Raises TypeError or ValueError for tokens or caches that do not fit. Whatever is raised,
-        the caches then hold what they held before.
+        With caches no gradients are kept. A change of weights in place makes filled caches stale,
+        and nothing says so.
+
+        Raises TypeError or ValueError for tokens or caches that do not fit, or that another model
+        filled. Whatever is raised, the caches then hold what they held before.
         """
         tokens = self._check_tokens(tokens)
         start = self._check_caches(caches, *tokens.shape)
-        try:
-            x = self.embed(tokens, start)  # [batch, n_new, d_model]
-            for i, block in enumerate(self.blocks):
-                x = block(x, caches[i] if caches else None, causal)
-            return self.head(self.norm(x))  # [batch, n_new, vocab_size]
-        except BaseException:  # also Ctrl-C: no block may stay ahead of the others
-            for cache in caches or ():
-                with suppress(Exception):
-                    cache.truncate(start)
-            raise
+        if caches is None:
+            return self._logits(tokens, 0, [None] * len(self.blocks), causal)
+        with torch.no_grad(), restored(caches):
+            for cache in caches:
+                cache.model = weakref.ref(self)
+            return self._logits(tokens, start, caches, causal)
+
+    def _logits(self, tokens, start, caches, causal):
+        x = self.embed(tokens, start)  # [batch, n_new, d_model]
+        for block, cache in zip(self.blocks, caches, strict=True):
+            x = block(x, cache, causal)
+        return self.head(self.norm(x))  # [batch, n_new, vocab_size]
 
     def embed(self, tokens, start=0):
         """What the tokens are, plus where they stand: [batch, n_new, d_model]."""
@@ -174,20 +182,22 @@ class CharModel(nn.Module):
         gives an id; by default the largest.
 
         Raises ValueError when the sequence would pass the context or a cache's room, before
-        anything is computed, and FloatingPointError for logits that are not finite.
+        anything is computed, and FloatingPointError for logits that are not finite. Whatever is
+        raised, the caches then hold what they held before.
         """
-        sequence = fresh = self._check_tokens([prompt])[0].tolist()
+        sequence = fresh = self._check_tokens([list(prompt)])[0].tolist()
         n_fed = len(sequence) + whole_number("n_new", n_new, at_least=0) - 1
         if n_new == 0:
             return []
         self._check_caches(caches, 1, n_fed)  # all of it fits, or nothing is done
-        for _ in range(n_new):
-            logits = self(torch.tensor([fresh if caches else sequence]), caches)[0, -1]
-            if not logits.isfinite().all():
-                where = f"after {len(sequence)} tokens"
-                raise FloatingPointError(f"logits {where} are not finite; check the weights")
-            fresh = [int(logits.argmax() if choose is None else choose(logits))]
-            sequence = sequence + fresh
+        with restored(caches or ()):
+            for _ in range(n_new):
+                logits = self([fresh if caches else sequence], caches)[0, -1]  # [vocab_size]
+                if not logits.isfinite().all():
+                    said = "are not finite; check the weights"
+                    raise FloatingPointError(f"the logits after {len(sequence)} tokens {said}")
+                fresh = [int(logits.argmax() if choose is None else choose(logits))]
+                sequence = sequence + fresh
         return sequence[-n_new:]
 
     def _check_tokens(self, tokens):
@@ -198,12 +208,13 @@ class CharModel(nn.Module):
         if tokens.dim() != 2 or 0 in tokens.shape:
             shape = list(tokens.shape)
             raise ValueError(f"tokens must be [batch, n_new] with one or more each, not {shape}")
-        if tokens.is_floating_point() or tokens.dtype == torch.bool:
+        if tokens.dtype not in INTEGERS:
             raise TypeError(f"tokens must be integers, not {tokens.dtype}")
-        strangers = tokens[(tokens < 0) | (tokens >= self.config.vocab_size)]
-        if len(strangers):
-            raise ValueError(f"token {strangers[0]} is not in 0..{self.config.vocab_size - 1}")
-        return tokens
+        low, high = (x.item() for x in tokens.aminmax())
+        if low < 0 or high >= self.config.vocab_size:
+            wrong = low if low < 0 else high
+            raise ValueError(f"token {wrong} is not in 0..{self.config.vocab_size - 1}")
+        return tokens.long()
 
     def _check_caches(self, caches, batch, n_new):
         """The position of the first new token, once all `n_new` are known to fit."""
@@ -213,9 +224,11 @@ class CharModel(nn.Module):
                 raise ValueError(f"give {c.n_blocks} caches, one a block, as new_caches() does")
             needs = (batch, c.n_kv_heads, c.head_dim, self.dtype)
             for i, cache in enumerate(caches):
-                has = (cache.batch, cache.n_kv_heads, cache.head_dim, cache.dtype)
-                if has != needs:
-                    raise ValueError(f"block {i} needs a cache of {needs}, not of {has}")
+                if cache.sizes != needs:
+                    raise ValueError(f"block {i} needs a cache of {needs}, not of {cache.sizes}")
+                if len(cache) and (cache.model is None or cache.model() is not self):
+                    said = "holds what another model computed; make new ones, or truncate(0) them"
+                    raise ValueError(f"the cache of block {i} {said}")
                 cache.check_room(n_new)
             start, *others = lengths = [len(cache) for cache in caches]
             if others.count(start) != len(others):

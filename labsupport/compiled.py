@@ -18,11 +18,11 @@ except ImportError as error:
 
 # What a compiler may change: the order of sums, multiply-add in one, x / y as x * (1 / y). It may
 # not assume that there are no NaNs and infinities: those must come out, to be reported.
-FAST = {"reassoc", "contract", "arcp", "nsz"}
+FAST = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
 f4, i4 = np.float32, np.int32
 
 
-@njit(fastmath=FAST)
+@njit(**FAST)
 def _linear(stream, at, x, y):
     """Add x [n_in] @ matrix + bias to y [n_out]; where the next bias and matrix stand."""
     n_in, n_out = len(x), len(y)
@@ -36,7 +36,7 @@ def _linear(stream, at, x, y):
     return at + n_out * (n_in + 1)
 
 
-@njit(fastmath=FAST)
+@njit(**FAST)
 def _norm(x, y):
     """y = x divided by its root mean square: its mean is 0."""
     squares = f4(0)
@@ -47,7 +47,9 @@ def _norm(x, y):
         y[i] = x[i] * scale
 
 
-@njit(fastmath={"contract"})  # no reordering here: rounding by a large addend would be undone
+@njit(
+    error_model="numpy", fastmath={"contract"}
+)  # no reordering here: rounding by a large addend would be undone
 def _exp(x):
     """e**x within 2e-7 of it, for x up to 88; 0 below -87 (2e-38)."""
     x = f4(-87.5) if x < f4(-87.5) else x  # keeps NaN
@@ -66,14 +68,14 @@ def _exp(x):
     return p * np.int32((bits + i4(127)) << i4(23)).view(np.float32)  # times 2**n, as an exponent
 
 
-@njit(fastmath=FAST)
+@njit(**FAST)
 def _gelu(u):
     """u * (1 + tanh(u**3 + SLOPE u)) in place, which is 2 u / (1 + exp(-2 (u**3 + SLOPE u)))."""
     for i in range(len(u)):
         u[i] = f4(2) * u[i] / (f4(1) + _exp(f4(-2) * u[i] * (u[i] * u[i] + f4(folding.SLOPE))))
 
 
-@njit(fastmath=FAST | {"nnan"})  # else the comparisons must be made one by one
+@njit(fastmath={"nnan", "nsz"})  # else the comparisons must be made one by one
 def _largest(x):
     most = x[0]
     for i in range(len(x)):
@@ -81,38 +83,46 @@ def _largest(x):
     return most
 
 
-@njit(fastmath=FAST)
+@njit(**FAST)
+def _add_rows(y, weights, rows):
+    """Add weights [n] @ rows [n, len(y)] to y, four rows at a time: y is then moved less often."""
+    n = len(weights) // 4 * 4
+    for i in range(0, n, 4):
+        a, b, c, d = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
+        four = rows[i : i + 4]
+        for j in range(len(y)):
+            y[j] += a * four[0, j] + b * four[1, j] + c * four[2, j] + d * four[3, j]
+    for i in range(n, len(weights)):
+        for j in range(len(y)):
+            y[j] += weights[i] * rows[i, j]
+
+
+@njit(**FAST)
 def _attend(q, k, v, scores, read):
     """read = softmax(q @ k) @ v of one head.
 
-    q, read [head_dim], k [head_dim, n_tokens], v [n_tokens, head_dim], scores [n_tokens]
+    q, read [head_dim], k [head_dim, context], v [context, head_dim], scores [n_tokens]
     """
     scores[:] = 0
-    for i in range(len(q)):
-        row = k[i]
-        for t in range(len(scores)):
-            scores[t] += q[i] * row[t]
-
+    _add_rows(scores, q, k)
     most, total = _largest(scores), f4(0)
     for t in range(len(scores)):
         scores[t] = _exp(scores[t] - most)
         total += scores[t]
-
     read[:] = 0
-    for t in range(len(scores)):
-        row = v[t]
-        weight = scores[t] / total
-        for i in range(len(read)):
-            read[i] += weight * row[i]
+    _add_rows(read, scores, v)
+    for i in range(len(read)):
+        read[i] /= total
 
 
-@njit(fastmath=FAST)
+@njit(**FAST)
 def _step(token, t, sizes, tables, stream, keys, values, work, logits):
     """The logits after a token at position t, [vocab_size]; its keys and values are kept."""
     n_blocks, n_heads, n_kv_heads, head_dim = sizes
     tokens, positions = tables
-    x, normed, qkv, read, hidden, scores = work
     d, d_kv, n_tokens, at = n_heads * head_dim, n_kv_heads * head_dim, t + 1, 0
+    x, normed, read, qkv = work[0, :d], work[1, :d], work[2, :d], work[3, : d + 2 * d_kv]
+    hidden, scores = work[4, : 4 * d], work[5, :n_tokens]
 
     for i in range(d):
         x[i] = tokens[token, i] + positions[t, i]
@@ -127,7 +137,7 @@ def _step(token, t, sizes, tables, stream, keys, values, work, logits):
         for h in range(n_heads):
             part, kv = slice(h * head_dim, (h + 1) * head_dim), h // (n_heads // n_kv_heads)
             k, v = keys[block, kv], values[block, kv]
-            _attend(qkv[part], k, v, scores[:n_tokens], read[part])
+            _attend(qkv[part], k, v, scores, read[part])
         at = _linear(stream, at, read, x)
 
         _norm(x, normed)
@@ -140,22 +150,12 @@ def _step(token, t, sizes, tables, stream, keys, values, work, logits):
     _linear(stream, at, normed, logits)
 
 
-@njit(fastmath=FAST)
-def _run(prompt, start, new, sizes, tables, stream, keys, values, logits):
+@njit(**FAST)
+def _run(prompt, start, new, sizes, tables, stream, keys, values, work, logits):
     """Feed `prompt` from position `start`; fill `new` with the largest logits' ids, one a step.
 
     Gives the number of ids found: fewer than asked for when logits are not finite.
     """
-    d = tables[0].shape[1]
-    d_qkv = d + 2 * sizes[2] * sizes[3]
-    work = (
-        np.empty(d, f4),
-        np.empty(d, f4),
-        np.empty(d_qkv, f4),
-        np.empty(d, f4),
-        np.empty(4 * d, f4),
-        np.empty(keys.shape[3], f4),
-    )
     t = start
     for token in prompt:
         _step(token, t, sizes, tables, stream, keys, values, work, logits)
@@ -177,17 +177,16 @@ class CompiledEngine(Engine):
         super().__init__(config, weights)
         c, folded = config, folding.fold(config, weights)
         names = [f"{i}.{n}" for i in range(c.n_blocks) for n in ("qkv", "o", "up", "down")]
-        parts = [(folded[f"{n}.b"], folded[f"{n}.w"].T.ravel()) for n in (*names, "head")]
-        stream = np.concatenate([array for part in parts for array in part])
+        parts = [part for n in (*names, "head") for part in (folded[f"{n}.b"], folded[f"{n}.w"].T)]
 
-        self._sizes = (c.n_blocks, c.n_heads, c.n_kv_heads, c.head_dim)
-        self._tables = folded["tokens"], folded["positions"]
-        self._stream = stream
-        kv_heads = (c.n_blocks, c.n_kv_heads)
-        self._keys = np.zeros((*kv_heads, c.head_dim, c.context), f4)
-        self._values = np.zeros((*kv_heads, c.context, c.head_dim), f4)
-        self._logits = np.empty(c.vocab_size, f4)
-        self._state = self._sizes, self._tables, stream, self._keys, self._values, self._logits
+        sizes = (c.n_blocks, c.n_heads, c.n_kv_heads, c.head_dim)
+        tables = folded["tokens"], folded["positions"]
+        stream = folding.one_stream(parts)
+        keys = folding.aligned(c.n_blocks, c.n_kv_heads, c.head_dim, c.context)
+        values = folding.aligned(c.n_blocks, c.n_kv_heads, c.context, c.head_dim)
+        work = folding.aligned(6, max(4 * c.d_model, -(-c.context // 16) * 16))
+        self._logits = folding.aligned(c.vocab_size)
+        self._state = sizes, tables, stream, keys, values, work, self._logits
         self._none = np.empty(0, np.int64)
         _run(self._none, 0, self._none, *self._state)  # compiles, the first time
 

@@ -140,7 +140,9 @@ class NumpyEngine(Engine):
         # A bias is one more row, for an input that is always 1: it costs no operation of its own.
         names = [f"{i}.{n}" for i in range(c.n_blocks) for n in ("qkv", "o", "up", "down")]
         rows = [np.vstack([folded[f"{n}.w"], folded[f"{n}.b"]]) for n in (*names, "head")]
-        *matrices, self._head = folding.one_stream(rows)  # [n_in + 1, n_out] each
+        stream, ends = folding.one_stream(rows), np.cumsum([row.size for row in rows])
+        parts = zip(np.split(stream, ends[:-1]), rows, strict=True)
+        *matrices, self._head = (part.reshape(row.shape) for part, row in parts)
         self._blocks = [matrices[4 * i : 4 * i + 4] for i in range(c.n_blocks)]
 
         shared = c.n_heads // c.n_kv_heads

@@ -165,4 +165,4 @@ def bandwidth(rates, n_bytes, which="best_ns"):
         raise ValueError(f"these rates hold none of {list(READERS)}; measure with rates.probes()")
     sizes = sorted(fastest)
     logs = np.interp(np.log(n_bytes), np.log(sizes), np.log([fastest[size] for size in sizes]))
-    return float(np.exp(logs))
+    return float(np.exp(logs)) if np.ndim(n_bytes) == 0 else np.exp(logs)

@@ -70,7 +70,7 @@ def stepping(engine):
     @torch.inference_mode()
     def logits(tokens):
         engine.reset()
-        return np.stack([np.array(engine.step(token)) for token in tokens])
+        return np.stack([_copied(engine.step(token)) for token in tokens])
 
     return Path(run, logits)
 
@@ -87,9 +87,14 @@ def refeeding(last_logits):
 
     @torch.inference_mode()
     def logits(tokens):
-        return np.stack([np.array(last_logits(tokens[: i + 1])) for i in range(len(tokens))])
+        return np.stack([_copied(last_logits(tokens[: i + 1])) for i in range(len(tokens))])
 
     return Path(run, logits)
+
+
+def _copied(logits):
+    """An array or tensor as an array of its own: the next step may overwrite it."""
+    return torch.as_tensor(logits).numpy().copy()
 
 
 def _last_row(model, tokens):

@@ -54,9 +54,9 @@ def paths(config, weights, compiler=torch.compile):
     }
     try:
         made[COMPILED].run(0, 2)  # compiles
-    except Exception as error:
-        left_out = {COMPILED: f"torch.compile failed: {type(error).__name__}"}
-        return {name: path for name, path in made.items() if name != COMPILED}, left_out
+    except RuntimeError as error:
+        del made[COMPILED]
+        return made, {COMPILED: f"torch.compile failed: {str(error).splitlines()[0]}"}
     return made, {}
 
 
@@ -65,9 +65,9 @@ def gpt2(config, weights, attention="sdpa"):
 
     Raises ValueError for a config with shared key/value heads, which GPT-2 does not have.
     """
+    _no_shared_heads(config)
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    _no_shared_heads(config)
     model = GPT2LMHeadModel(
         GPT2Config(
             vocab_size=config.vocab_size,
@@ -86,15 +86,14 @@ def gpt2(config, weights, attention="sdpa"):
     named = {
         "transformer.wte.weight": weights["tokens"],
         "transformer.wpe.weight": weights["positions"],
-        "transformer.ln_f.weight": weights["norm.g"],
-        "transformer.ln_f.bias": weights["norm.b"],
         "lm_head.weight": weights["head.w"].T,
         "lm_head.bias": weights["head.b"],
     }
+    layers = {"ln_f": (weights["norm.g"], weights["norm.b"])}
     for i in range(config.n_blocks):
-        at = f"transformer.h.{i}"
-        for theirs, (w, b) in block_weights(weights, i).items():
-            named[f"{at}.{theirs}.weight"], named[f"{at}.{theirs}.bias"] = w, b
+        layers |= {f"h.{i}.{name}": pair for name, pair in block_weights(weights, i).items()}
+    for name, (weight, bias) in layers.items():
+        named[f"transformer.{name}.weight"], named[f"transformer.{name}.bias"] = weight, bias
     model.load_state_dict({name: torch.from_numpy(w.copy()) for name, w in named.items()})
     return model.eval()
 
@@ -136,10 +135,10 @@ def generate(model):
         return call([token], n_new)[0, 1:].tolist()
 
     def logits(tokens):
-        """Of every prefix, by one new token each: the logits that `generate` itself draws from."""
+        """By one call a prefix: the logits from which `generate` draws the token that follows."""
         asked = {"output_logits": True, "return_dict_in_generate": True}
-        found = [call(tokens[: i + 1], 1, **asked).logits[0][0] for i in range(len(tokens))]
-        return np.stack(found)  # [n_tokens, vocab_size]
+        found = [call(tokens[: i + 1], 1, **asked).logits[0] for i in range(len(tokens))]
+        return torch.cat(found).numpy()  # [n_tokens, vocab_size]
 
     return Path(run, logits)
 
@@ -172,16 +171,13 @@ def dynamic(model):
 
 
 def static(model, compiler):
-    """The bare loop with a cache of the model's whole context, its step through `compiler`.
-
-    The cache is made once and emptied, since a compiled step is compiled for its tensors.
-    """
+    """The bare loop with a cache of the model's whole context, its step through `compiler`."""
     from transformers import StaticCache
 
     cache = StaticCache(config=model.config, max_cache_len=model.config.n_positions)
 
     def emptied():
-        cache.reset()
+        cache.reset()  # not a new one: a compiled step is compiled for its tensors
         return cache
 
     return stepping(BareLoop(compiler(model), emptied))
@@ -192,9 +188,9 @@ def ctranslate2(config, weights):
 
     Raises ValueError for a config with shared key/value heads, which this conversion leaves out.
     """
+    _no_shared_heads(config)
     import ctranslate2 as ct2
 
-    _no_shared_heads(config)
     words = [f"t{i}" for i in range(config.vocab_size)]
     spec = _ct2_spec(config, weights, words)
     with tempfile.TemporaryDirectory() as folder:
@@ -236,12 +232,10 @@ def _ct2_spec(config, weights, words):
             layer.gamma, layer.beta = weight, bias
 
     for i, block in enumerate(decoder.layer):
-        theirs = [
-            block.self_attention.layer_norm, *block.self_attention.linear,
-            block.ffn.layer_norm, block.ffn.linear_0, block.ffn.linear_1,
-        ]  # fmt: skip
-        for layer, named in zip(theirs, block_weights(weights, i).values(), strict=True):
-            fill(layer, *named)
+        read, ffn = block.self_attention, block.ffn
+        theirs = [read.layer_norm, *read.linear, ffn.layer_norm, ffn.linear_0, ffn.linear_1]
+        for layer, pair in zip(theirs, block_weights(weights, i).values(), strict=True):
+            fill(layer, *pair)
     fill(decoder.layer_norm, weights["norm.g"], weights["norm.b"])
     fill(decoder.projection, weights["head.w"], weights["head.b"])
     spec.register_vocabulary(words)

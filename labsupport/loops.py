@@ -92,6 +92,12 @@ def tokens_of(config, n_tokens, seed=0):
     return np.random.default_rng(seed).integers(config.vocab_size, size=n_tokens).tolist()
 
 
+@torch.inference_mode()
+def last_logits(config, tokens, seed=0):
+    """What the last step of a loop should give, in one pass over all tokens: [vocab_size]."""
+    return CharModel(config, seed)(torch.tensor([tokens]))[0, -1].numpy()
+
+
 def difference(logits, wanted):
     """The largest difference of two vectors of logits over the largest of those wanted."""
     return float(np.abs(np.asarray(logits) - wanted).max() / np.abs(wanted).max())

@@ -8,7 +8,7 @@ takes a few seconds, once a process, when the first engine is made.
 import numpy as np
 
 from labsupport import folding
-from labsupport.engine import Engine
+from labsupport.enginebase import Engine
 
 try:
     from numba import njit
@@ -176,12 +176,11 @@ class CompiledEngine(Engine):
     def __init__(self, config, weights):
         super().__init__(config, weights)
         c, folded = config, folding.fold(config, weights)
-        names = [f"{i}.{n}" for i in range(c.n_blocks) for n in ("qkv", "o", "up", "down")]
-        parts = [part for n in (*names, "head") for part in (folded[f"{n}.b"], folded[f"{n}.w"].T)]
+        pairs = [(folded[f"{n}.b"], folded[f"{n}.w"].T) for n in folding.matrices(config)]
 
         sizes = (c.n_blocks, c.n_heads, c.n_kv_heads, c.head_dim)
         tables = folded["tokens"], folded["positions"]
-        stream = folding.one_stream(parts)
+        stream = folding.one_stream([array for pair in pairs for array in pair])
         keys = folding.aligned(c.n_blocks, c.n_kv_heads, c.head_dim, c.context)
         values = folding.aligned(c.n_blocks, c.n_kv_heads, c.context, c.head_dim)
         work = folding.aligned(6, max(4 * c.d_model, -(-c.context // 16) * 16))

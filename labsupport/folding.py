@@ -53,6 +53,12 @@ def fold(config, weights):
     return {name: np.ascontiguousarray(array, dtype) for name, array in folded.items()}
 
 
+def matrices(config):
+    """The names of the folded matrices, in the order in which a step reads them."""
+    names = [f"{i}.{n}" for i in range(config.n_blocks) for n in ("qkv", "o", "up", "down")]
+    return [*names, "head"]
+
+
 def one_stream(arrays):
     """Copies of all these float32 arrays, one behind the other: [n_numbers], see `aligned`."""
     parts = [array.ravel() for array in arrays]

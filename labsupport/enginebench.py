@@ -157,13 +157,13 @@ def measure(ways, floor_calls, subject, rounds=21, seed=0):
 def table(rows, config):
     """One row a path and floor, slowest first.
 
-    us                  median time of a token in µs
-    times, low, high    how many times faster than transformers' `generate` with its dynamic cache,
-                        with its interval over rounds; NaN in a run without it
-    of_floor            the floor's time over the path's: that of cached steps, or of uncached
-    collected           for cached paths, the share of the arithmetic ratio that the clock gives,
-                        against the pinned baseline; `_fastest`: against the fastest uncached path
-                        of ours; `_floor`: against the uncached floor
+    us, us_low, us_high  the median time of a token in µs, and its quartiles over rounds
+    times, low, high     how many times faster than transformers' `generate` with its dynamic cache,
+                         with its interval over rounds; NaN in a run without it
+    of_floor             the floor's time over the path's: that of cached steps, or of uncached
+    collected            for cached paths, the share of the arithmetic ratio that the clock gives,
+                         against the pinned baseline; `_fastest`: against the fastest uncached path
+                         of ours; `_floor`: against the uncached floor
     """
     ns = rows.pivot(index="round", columns="path", values="total_ns")
     medians = ns.median()
@@ -173,7 +173,10 @@ def table(rows, config):
     found = []
     for name in medians.sort_values(ascending=False).index:
         floor = UNCACHED_FLOOR if name in not_cached else CACHED_FLOOR
-        row = {"path": name, "us": medians[name] / config["n"] / 1000}
+        quartiles = zip(
+            ("us_low", "us", "us_high"), ns[name].quantile([0.25, 0.5, 0.75]), strict=True
+        )
+        row = {"path": name} | {column: x / config["n"] / 1000 for column, x in quartiles}
         if USUAL in ns:
             row |= zip(("times", "low", "high"), ratio_of_pairs(ns[name], ns[USUAL]), strict=True)
         row["of_floor"] = ratio_of_pairs(ns[name], ns[floor])[0]
@@ -183,7 +186,7 @@ def table(rows, config):
                 gained = ratio_of_pairs(ns[name], ns[base])[0]
                 row[f"collected{end}"] = gained / config["arithmetic_ratio"]
         found.append(row)
-    columns = ["us", "times", "low", "high", "of_floor"]
+    columns = ["us", "us_low", "us_high", "times", "low", "high", "of_floor"]
     columns += ["collected", "collected_fastest", "collected_floor"]
     return pd.DataFrame(found).set_index("path").reindex(columns=columns)
 

@@ -206,6 +206,9 @@ def test_the_table_says_what_the_rows_hold():
     assert list(table.index) == sorted(TIMES, key=TIMES.get, reverse=True)
     row = table.loc["compiled"]
     assert row["us"] == pytest.approx(1e6 / 10 / 1000 * 1.5**3.5, rel=0.03)  # of the median round
+    lowest, highest = 1e2 * 1.5**1.75, 1e2 * 1.5**5.25  # of the 8 rounds, by place
+    assert row["us_low"] == pytest.approx(lowest, rel=0.05)
+    assert row["us_high"] == pytest.approx(highest, rel=0.05)
     assert row["times"] == pytest.approx(32)
     assert row["low"] <= 32 <= row["high"]
     assert row["of_floor"] == pytest.approx(0.6)

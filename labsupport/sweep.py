@@ -26,8 +26,7 @@ CELLS = [f"d128 n{n}" for n in (64, 128, 256, 512, 1024)]
 CELLS += [f"d{d} n256" for d in (192, 256, 384, 512, 768, 1024)]
 TOLERANCE = 1e-4  # of the last step's logits, relative to the largest
 MIN_ROUNDS = 6  # fewer pairs have no 95 % interval (timing.ratio_of_pairs)
-PRELUDE = 4  # untimed steps before each loop, whose weights another cell drove from the caches
-RATE_ROUNDS = 2  # of the rates after each round of loops
+PRELUDE = 8  # untimed steps before each loop, whose weights another cell drove from the caches
 
 
 def config_of(cell):
@@ -99,8 +98,7 @@ def measure(grid):
             for cell in rng.sample(grid.cells, len(grid.cells)):
                 rows += [{**row, "round": i} for row in visits[cell].round(rng)]
                 steps.update()
-            for _ in range(RATE_ROUNDS):
-                timer.round()
+            timer.round()
     steps.close()
     measured = timer.rates()
     measured["operations"] = loops.operations(config_of(grid.cells[0])[0], grid.paths)

@@ -51,7 +51,8 @@ def ratios(directory: str | Path | None = None) -> list[tuple[int, int, float]]:
 def over_rounding(times_ms, of) -> tuple[float, float]:
     """The least and the largest `of(times)` when each time is anywhere within HALF_MS.
 
-    times_ms are up to about ten; `of` is monotone in each of them, so its extremes lie at ends.
+    All combinations of ends are tried, so times_ms are ten or so. `of` is continuous: what lies
+    between the two is reached as well.
     """
     ends = product(*((t - HALF_MS, t + HALF_MS) for t in times_ms))
     values = [of(np.array(times)) for times in ends]

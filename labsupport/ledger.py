@@ -10,13 +10,19 @@ import pandas as pd
 
 from labsupport import (
     claims_causes,
+    claims_clock,
     claims_decomposition,
+    claims_derivation,
+    claims_growth,
     claims_measured,
     claims_repeats,
     claims_reuse,
     claims_safeguards,
+    claims_sameness,
     claims_stall,
+    claims_width,
     decomposition_evidence,
+    derivation_evidence,
     stall_evidence,
 )
 from labsupport.claims import HOW, VERDICTS, Claim
@@ -44,6 +50,12 @@ CHAPTERS = {
         "chapters/decomposition.html",
         (claims_decomposition, claims_reuse, claims_safeguards),
         decomposition_evidence.evidence,
+    ),
+    "derivation": Chapter(
+        "Deriving the cache",
+        "chapters/derivation.html",
+        (claims_derivation, claims_sameness, claims_clock, claims_growth, claims_width),
+        derivation_evidence.evidence,
     ),
 }
 

@@ -186,19 +186,20 @@ class CompiledEngine(Engine):
         work = folding.aligned(6, max(4 * c.d_model, -(-c.context // 16) * 16))
         self._logits = folding.aligned(c.vocab_size)
         self._state = sizes, tables, stream, keys, values, work, self._logits
-        self._none = np.empty(0, np.int64)
+        self._none, self._one = np.empty(0, np.int64), np.empty(1, np.int64)
         _run(self._none, 0, self._none, *self._state)  # compiles, the first time
 
     def _advance(self, token):
-        return self._take([token])
+        self._one[0] = token
+        return self._take(self._one)
 
     def _take(self, tokens):
-        _run(np.array(tokens), self._n_tokens, self._none, *self._state)
+        _run(np.asarray(tokens), self._n_tokens, self._none, *self._state)
         return self._logits
 
     def _greedy(self, prompt, n_new):
         new = np.empty(n_new, np.int64)
-        n_found = _run(np.array(prompt), self._n_tokens, new, *self._state)
+        n_found = _run(np.asarray(prompt), self._n_tokens, new, *self._state)
         self._n_tokens += len(prompt) + min(n_found, n_new - 1)
         if n_found < n_new:
             self._not_finite()

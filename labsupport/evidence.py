@@ -6,10 +6,8 @@ seal.json (checksums that say where any of them changed). `books` says what the 
 A run may carry attachments, files of any kind that belong to it, such as a model's weights.
 """
 
-import os
 import re
 import shlex
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from labsupport import books, columns, jsontext, machine, seal
+from labsupport import books, columns, jsontext, machine, seal, whole
 from labsupport.audit import SCHEMA, Audit, audit, examine, read_files
 from labsupport.books import MANIFEST, SUMMARY
 from labsupport.columns import RAW
@@ -62,23 +60,8 @@ def begin(out: str | Path) -> Begun:
 
     Raises FileExistsError when anything is at `out`, OSError when nothing can be created there.
     """
-    out = Path(out)
-    _refuse_existing(out)
-    parent = next(parent for parent in out.absolute().parents if os.path.lexists(parent))
-    trial = parent / _partial(out).name
-    try:
-        trial.mkdir()
-        trial.rmdir()
-    except OSError as error:
-        said = f"nothing can be created in {parent} ({error.strerror}). Choose another directory"
-        raise OSError(f"{out} cannot be written: {said}.") from error
+    out = whole.check(Path(out))
     return Begun(out, datetime.now(UTC), machine.sources(), machine.commit())
-
-
-def _refuse_existing(out: Path) -> None:
-    if os.path.lexists(out):
-        said = "exists already and is left as it is. Choose another directory, or move it away"
-        raise FileExistsError(f"{out} {said}.")
 
 
 def write(
@@ -152,7 +135,7 @@ def write(
     files = {**attachments, RAW: raw, MANIFEST: jsontext.dump(manifest)}
     files[SUMMARY] = jsontext.dump(books.summarise(values, manifest))
     files[SEAL] = seal.make(files)
-    return _write_whole(begun.out, files)
+    return whole.write(begun.out, files)
 
 
 def read(path_or_name: str | Path) -> Run:
@@ -236,22 +219,3 @@ def _refusal(problems: list) -> str:
     shown += [f"  and {len(problems) - 10} more"] if len(problems) > 10 else []
     said = "Nothing was written, for these reasons (in raw.csv the header is line 1):"
     return "\n".join([said, *shown])
-
-
-def _partial(out: Path) -> Path:
-    return out.with_name(f".{out.name}.partial-{os.getpid()}")
-
-
-def _write_whole(out: Path, files: dict[str, bytes]) -> Path:
-    """Write beside the final name and rename, so that an interrupted run never looks whole."""
-    partial = _partial(out)
-    partial.mkdir(parents=True)
-    try:
-        for name, data in files.items():
-            (partial / name).write_bytes(data)
-        _refuse_existing(out)
-        partial.rename(out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    return out

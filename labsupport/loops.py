@@ -92,10 +92,15 @@ def tokens_of(config, n_tokens, seed=0):
     return np.random.default_rng(seed).integers(config.vocab_size, size=n_tokens).tolist()
 
 
-@torch.inference_mode()
-def last_logits(config, tokens, seed=0):
-    """What the last step of a loop should give, in one pass over all tokens: [vocab_size]."""
-    return CharModel(config, seed)(torch.tensor([tokens]))[0, -1].numpy()
+def one_pass(config, seed=0):
+    """A call that gives for tokens, in one pass, the logits that end a loop: [vocab_size]."""
+    model = CharModel(config, seed)
+
+    @torch.inference_mode()
+    def call(tokens):
+        return model(torch.tensor([tokens]))[0, -1].numpy()
+
+    return call
 
 
 def difference(logits, wanted):

@@ -22,7 +22,12 @@ NEAR = 0.05  # the share of the gaps, from the smallest, that tells their densit
 
 
 def prompts_from(ids, n_prompts, longest=LONGEST, seed=0):
-    """`n_prompts` pieces of a text's ids, of random place and of 1 to `longest` tokens."""
+    """`n_prompts` pieces of a text's ids, of random place and of 1 to `longest` tokens.
+
+    Raises ValueError for a text shorter than that.
+    """
+    if len(ids) < longest:
+        raise ValueError(f"the text has {len(ids)} tokens, prompts of up to {longest} need more")
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, longest, size=n_prompts, endpoint=True).tolist()
     starts = [int(rng.integers(len(ids) - length, endpoint=True)) for length in lengths]
@@ -61,23 +66,24 @@ def measure(model, prompts, n_new, seeds=None):
         for step in range(n_new):
             whole = model([sequence])[0, -1].double()  # [vocab_size]
             cached = model([fresh], caches)[0, -1].double()
-            (lead, second), (first, next_best) = (whole + added[step]).topk(2)
-            drawn = int((whole + added[step]).argmax())
-            if first != drawn:  # tied: argmax takes the first of equals
-                first, next_best = torch.tensor(drawn), first
-            excess = cached - whole
-            rows.append(
-                {
-                    "prompt": i,
-                    "step": step,
-                    "difference": float(excess.abs().max()),
-                    "gap": float(lead - second),
-                    "error": float(excess[first] - excess[next_best]),
-                    "same": drawn == int((cached + added[step]).argmax()),
-                }
-            )
+            drawn = int((whole + added[step]).argmax())  # the first of equals
+            rows.append({"prompt": i, "step": step, **_compare(whole, cached, added[step], drawn)})
             sequence, fresh = [*sequence, drawn], [drawn]
     return pd.DataFrame(rows)
+
+
+def _compare(whole, cached, added, drawn):
+    """The measured columns of one step, from the logits of both paths, [vocab_size] each."""
+    scores, excess = (whole + added).numpy(), (cached - whole).numpy()
+    others = scores.copy()
+    others[drawn] = -np.inf
+    second = int(others.argmax())
+    return {
+        "difference": float(np.abs(excess).max()),
+        "gap": float(scores[drawn] - scores[second]),
+        "error": float(excess[drawn] - excess[second]),
+        "same": drawn == int((cached + added).argmax()),
+    }
 
 
 def across(config, weights, prompts, n_new, seeds=None, dtypes=tuple(DTYPES)):
@@ -101,11 +107,14 @@ def expected_flips(rows):
     Returns a dict: `steps`, `difference` (the largest), `observed` flips with the exact 95 %
     interval of a Poisson count, `low` and `high`; `expected`; `a_million`, flips expected in a
     million steps from the mean error and the density of gaps at 0, which tells a rate also where
-    no error reaches any gap; and `ties`, steps whose gap is 0, which are in none of these.
+    no error reaches any gap; and `ties`, steps whose gap is 0, which count in none of these but
+    `difference`. ValueError for fewer than two steps without a tie.
     """
     tied = rows["gap"] == 0
     gaps, errors = rows.loc[~tied, "gap"].to_numpy(), rows.loc[~tied, "error"].abs().to_numpy()
-    n, observed = len(gaps), int((~rows.loc[~tied, "same"]).sum())
+    n, observed = len(gaps), int((~rows.loc[~tied, "same"].astype(bool)).sum())
+    if n < 2:
+        raise ValueError("the errors of other steps are needed: give two steps or more")
     exceed = n - np.searchsorted(np.sort(errors), gaps, side="right")  # errors above each gap
     expected = (exceed - (errors > gaps)).sum() / 2 / (n - 1)
     density = NEAR / np.quantile(gaps, NEAR)  # gaps a nat, near 0

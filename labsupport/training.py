@@ -94,6 +94,7 @@ def train(config, text, plan):
 
 
 def _learn(model, optimizer, windows, rate, clip):
+    """One step of learning from windows [batch, n_tokens + 1]."""
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.zero_grad()
@@ -103,11 +104,11 @@ def _learn(model, optimizer, windows, rate, clip):
 
 
 def _optimizer(model, plan):
-    named = dict(model.named_parameters())
-    matrices = [w for name, w in named.items() if w.dim() == 2 and "tokens" not in name]
-    matrices = [w for w in matrices if w is not model.positions.weight]
-    others = [w for w in named.values() if all(w is not matrix for matrix in matrices)]
-    groups = [{"params": matrices, "weight_decay": plan.decay}, {"params": others}]
+    decaying, others = [], []
+    for name, weight in model.named_parameters():
+        is_matrix = weight.dim() == 2 and not name.startswith(("tokens", "positions"))
+        (decaying if is_matrix else others).append(weight)
+    groups = [{"params": decaying, "weight_decay": plan.decay}, {"params": others}]
     return torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.99), weight_decay=0.0)
 
 
@@ -149,5 +150,5 @@ def recorded():
 
 def recorded_text():
     """What it was trained on: (alphabet, text). Raises as `recorded` does."""
-    text = (evidence.directory(RECORD) / TEXT).read_bytes().decode("utf-8")
-    return corpus.Alphabet.of(text), text
+    alphabet = corpus.Alphabet(evidence.read(RECORD).manifest["config"]["alphabet"])
+    return alphabet, (evidence.directory(RECORD) / TEXT).read_bytes().decode("utf-8")

@@ -142,6 +142,8 @@ def test_generation_is_the_same_with_and_without_caches(kind):
     step, sequence = new_caches(model, kind, **KINDS[kind]), prompt.tolist()
     first = model.generate(sequence, 7, step)
     assert model.generate(first[-1:], 12, step) == alone[7:]  # goes on from what is held
+    after = model([alone[-1:]], caches)[0, -1]  # as does a pass outside `generate`
+    assert torch.allclose(after, model([[*prompt, *alone]])[0, -1])
 
 
 def test_what_chooses_is_given_the_logits():

@@ -130,6 +130,12 @@ def expected_flips(rows):
     }
 
 
+def summary(rows):
+    """`expected_flips` of the rows of `across`, one row a dtype."""
+    told = {name: expected_flips(part) for name, part in rows.groupby("dtype", sort=False)}
+    return pd.DataFrame.from_dict(told, orient="index").rename_axis("dtype")
+
+
 def generate_twice(model, prompt, n_new, seed=None):
     """The source's experiment: (uncached ids, cached ids, difference), each path left to itself.
 

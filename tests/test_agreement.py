@@ -77,6 +77,12 @@ def test_float64_differs_far_less_than_float32_and_bfloat16_far_more():
     assert 1e-8 < largest["float32"] < 1e-5
     assert 1e-4 < largest["bfloat16"] < 1
 
+    told = agreement.summary(rows)
+    assert told.index.tolist() == ["float64", "float32", "bfloat16"]
+    assert told["difference"].to_dict() == largest.to_dict()
+    assert (told["steps"] + told["ties"]).tolist() == [36] * 3
+    assert told["a_million"].is_monotonic_increasing
+
 
 @pytest.fixture
 def noisy_cache(monkeypatch):

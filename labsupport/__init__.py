@@ -6,15 +6,16 @@ telling     figures, figures_costs, ledger, claims, claims_stall, claims_repeats
             audit_command, profile_command, breakeven_command, bench_command,
             instrument_command, claims_derivation, claims_clock, derivation_evidence,
             derivation_source, figures_derivation, sweep_command, train_command,
-            engine_command, __main__
+            engine_command, claims_growth, claims_sameness, claims_width, __main__
                 what a page or a command shows
 measuring   timing, pairs, machine, traces, traceforms, stall_log, courses, hypotheses, scoring,
             serving, warmcold, profile, opcounts, costmodel, pieces, calibrate, breakeven,
             hitrate, streams, noise, questions, rivals, rival_pytest, instrument,
             fits, rates, roofline, sweep, training, agreement, ladder, enginebench, enginerivals,
+            enginepaths, loops, stepwork, whole,
             evidence, audit, books, columns, seal, places, jsontext
                 what is recorded about a run
 measured    decoder, kvcache, prefix, guarded, latewrite, charmodel, charcache, charweights,
-            corpus, arithmetic, engine, compiled
+            corpus, arithmetic, enginebase, engine, compiled, folding
                 what is run; no clock, no files
 """

@@ -47,11 +47,10 @@ def _norm(x, y):
         y[i] = x[i] * scale
 
 
-@njit(
-    error_model="numpy", fastmath={"contract"}
-)  # no reordering here: rounding by a large addend would be undone
+# Nothing is reordered here: to add and subtract a large number rounds, and would be undone.
+@njit(error_model="numpy", fastmath={"contract"})
 def _exp(x):
-    """e**x within 2e-7 of it, for x up to 88; 0 below -87 (2e-38)."""
+    """e**x within 2e-7 of it, for -87 < x < 88, and stays at the ends beyond them."""
     x = f4(-87.5) if x < f4(-87.5) else x  # keeps NaN
     x = f4(88) if x > f4(88) else x
     shifted = x * f4(1.44269504) + f4(12582912)  # 1.5 * 2**23: the last bits count whole powers

@@ -16,6 +16,7 @@ ALPHA = CUBIC ** (1 / 3)  # so with u = ALPHA h it is u (u**2 + SLOPE) that goes
 SLOPE = math.sqrt(2 / math.pi) / ALPHA
 
 
+@np.errstate(invalid="ignore")  # weights that are not finite show in the logits
 def fold(config, weights):
     """The same model in fewer operations: {name: array}, of the dtype of `weights`, all new.
 

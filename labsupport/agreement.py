@@ -108,7 +108,7 @@ def expected_flips(rows):
     interval of a Poisson count, `low` and `high`; `expected`; `a_million`, flips expected in a
     million steps from the mean error and the density of gaps at 0, which tells a rate also where
     no error reaches any gap; and `ties`, steps whose gap is 0, which count in none of these but
-    `difference`. ValueError for fewer than two steps without a tie.
+    `difference`, and `tied_flips` among them. ValueError for fewer than two steps without a tie.
     """
     tied = rows["gap"] == 0
     gaps, errors = rows.loc[~tied, "gap"].to_numpy(), rows.loc[~tied, "error"].abs().to_numpy()
@@ -127,6 +127,7 @@ def expected_flips(rows):
         "expected": float(expected),
         "a_million": 1e6 * density * errors.mean() / 2,
         "ties": int(tied.sum()),
+        "tied_flips": int((~rows.loc[tied, "same"].astype(bool)).sum()),
     }
 
 

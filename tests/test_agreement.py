@@ -169,7 +169,7 @@ def test_the_interval_is_the_exact_one_of_a_poisson_count():
 def test_ties_stand_apart():
     rows = table([0.0, 0.0, 1.0, 2.0], [0.1, 0.0, 0.1, 0.1], [False, True, True, True])
     told = agreement.expected_flips(rows)
-    assert (told["ties"], told["steps"], told["observed"]) == (2, 2, 0)
+    assert (told["ties"], told["tied_flips"], told["steps"], told["observed"]) == (2, 1, 2, 0)
 
 
 def test_of_tied_logits_the_first_is_drawn():

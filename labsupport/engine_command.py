@@ -51,7 +51,8 @@ def main(args):
     print(f"{args.n} tokens from one, a token in µs, medians of {args.rounds} rounds; `times` is")
     print(f"against {enginerivals.USUAL!r}, `collected` the share of the arithmetic ratio of")
     print(f"{config['arithmetic_ratio']:.1f}:\n")
-    print(enginebench.table(rows, config).round(3).to_string(na_rep="-"))
+    table = enginebench.table(rows, config).drop(columns=["us_low", "us_high"])
+    print(table.round(3).to_string(na_rep="-"))
     for name, reason in config["left_out"].items():
         print(f"\nLeft out: {name}, since {reason}.")
     print(f"\nWritten to {begun.out}. Next: python -m labsupport audit {begun.out}")

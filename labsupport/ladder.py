@@ -172,10 +172,13 @@ def work(name, config, weights, n_tokens):
         views        those that only look at the same numbers in another shape
         bytes        weights and cache that are read, and what joins old and new tensors moves
 
-    In torch either kind of call costs about the same; in NumPy a view costs far less.
+    In torch either kind of call costs about the same; in NumPy a view costs far less. Raises
+    ValueError below one token and past the context.
     """
+    if kvcache.whole_number("n_tokens", n_tokens, at_least=1) > config.context:
+        raise ValueError(f"n_tokens must be at most the context, {config.context}, not {n_tokens}")
     rung = RUNGS[name](config, weights)
-    for _ in range(kvcache.whole_number("n_tokens", n_tokens, at_least=1) - 1):
+    for _ in range(n_tokens - 1):
         rung.step(0)
     read = sum(w.nbytes for w in weights.values())
     for table in (weights["tokens"], weights["positions"]):

@@ -19,6 +19,7 @@ from labsupport import (
     derivation_evidence,
     derivation_source,
     ledger,
+    roofline,
 )
 from labsupport.charcache import ConcatCache
 from labsupport.charmodel import CharConfig, CharModel
@@ -370,6 +371,18 @@ def test_claims_on_sums_follow_the_sums(monkeypatch, number, sums, verdict):
     assert CLAIMS[number].finding(BASE).verdict == IN_SHAPE
     monkeypatch.setattr(claims_derivation, "growth", sums)
     assert CLAIMS[number].finding(BASE).verdict == verdict
+
+
+def test_a_ratio_that_does_not_rise_need_not_win(monkeypatch):
+    monkeypatch.setattr(arithmetic, "ratio", lambda config, n: 1.0)
+    assert CLAIMS["38"].finding(BASE).verdict == CONTRADICTED
+
+
+def test_an_accelerator_that_reads_as_fast_as_it_multiplies_would_collect(monkeypatch):
+    even = roofline.Accelerator("even one", 1e12, 1e12, "made up")
+    monkeypatch.setattr(roofline, "ACCELERATORS", [even])
+    assert CLAIMS["45"].finding(machine(far=100e9)).verdict == HOLDS
+    assert CLAIMS["45"].finding(BASE).verdict == CONTRADICTED
 
 
 # Trials, on a small model with weights of some size

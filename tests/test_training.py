@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sample_run
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from labsupport import (
@@ -91,6 +91,8 @@ def test_the_docstrings_of_a_module():
     source = '"""First."""\n\n\ndef f():\n    """Second.\n\n    More.\n    """\n    return "no"\n'
     assert corpus.docstrings(source) == "First.\n\nSecond.\n\nMore.\n"
     assert corpus.docstrings("x = 1\n") == "\n"
+    nested = 'class A:\n    def f(self):\n        """In A."""\n\n\ndef g():\n    """After A."""\n'
+    assert corpus.docstrings(nested) == "In A.\n\nAfter A.\n"  # in the order of the file
 
 
 def test_the_course_has_text_enough():
@@ -115,6 +117,7 @@ def test_a_text_survives_the_alphabet_but_for_unknown_characters(text):
 
 
 @given(st.text(max_size=300))
+@example("\N{INVERTED EXCLAMATION MARK}")  # one of those that fill places that are left
 def test_an_alphabet_of_any_text_has_100_characters(text):
     alphabet = Alphabet.of(text)
     assert len(set(alphabet.characters)) == 100

@@ -134,7 +134,7 @@ def test_parameters_are_those_of_the_model(config):
 def test_the_count_of_parameters_settles_the_vocabulary():
     n_numbers = int(derivation_source.stated()["parameters"])
     assert arithmetic.vocabulary_of(n_numbers, CharConfig(vocab_size=1)) == 100
-    for more in (1, -1, 256, -n_numbers):
+    for more in (1, -1, 256, -100 * 257, -n_numbers):  # 257 numbers a symbol
         with pytest.raises(ValueError, match="no vocabulary"):
             arithmetic.vocabulary_of(n_numbers + more, CharConfig())
     longer = CharConfig(context=1024)

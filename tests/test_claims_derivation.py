@@ -449,7 +449,7 @@ def test_chances_of_two_draws(trials):
 def test_kernels_are_counted_in_a_block(model):
     counts = derivation_evidence.kernels(model)
     assert counts["cached"] == counts["uncached"] + 2  # keys joined, and values
-    assert counts["cached, all"] > counts["cached"]
+    assert counts["cached, all"] > 2 * counts["cached"]  # more than half of them are views
 
 
 # The evidence

@@ -160,12 +160,12 @@ def _run(prompt, start, new, sizes, tables, stream, keys, values, work, logits):
         _step(token, t, sizes, tables, stream, keys, values, work, logits)
         t += 1
     for i in range(len(new)):
+        if i > 0:
+            _step(new[i - 1], t, sizes, tables, stream, keys, values, work, logits)
+            t += 1
         if not np.isfinite(logits).all():
             return i
         new[i] = np.argmax(logits)
-        if i + 1 < len(new):
-            _step(new[i], t, sizes, tables, stream, keys, values, work, logits)
-            t += 1
     return len(new)
 
 

@@ -94,7 +94,7 @@ class Block(nn.Module):
         c = self.config
         d_kv = c.n_kv_heads * c.head_dim
         q, k, v = self.qkv(x).split([c.d_model, d_kv, d_kv], dim=2)
-        q, k, v = (t.unflatten(2, (-1, c.head_dim)).transpose(1, 2) for t in (q, k, v))
+        q, k, v = (t.view(*x.shape[:2], -1, c.head_dim).transpose(1, 2) for t in (q, k, v))
         if cache is not None:
             k, v = cache.append(k, v)  # [batch, n_kv_heads, n_tokens, head_dim]
         read = attention(q, k, v, causal)  # [batch, n_heads, n_new, head_dim]

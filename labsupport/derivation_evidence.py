@@ -10,9 +10,8 @@ from functools import cache
 
 import pandas as pd
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from labsupport import agreement, charweights, derivation_source, sweep, training
+from labsupport import agreement, charweights, derivation_source, libcalls, sweep, training
 from labsupport import evidence as recorded
 from labsupport.charcache import ConcatCache, new_caches
 from labsupport.charmodel import CharConfig
@@ -159,19 +158,6 @@ def rounded(model, tokens):
 # --- a trial: what is launched ----------------------------------------------------------------
 
 
-class _Kernels(TorchDispatchMode):
-    """Counts the operations that torch runs within; apart from them views, which move nothing."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = self.views = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += not function.is_view
-        self.views += function.is_view
-        return function(*args, **(kwargs or {}))
-
-
 @torch.no_grad()
 def kernels(model, n_tokens=64):
     """Operations that a block launches in a step: {"uncached": ..., "cached": ..., ...}.
@@ -186,10 +172,10 @@ def kernels(model, n_tokens=64):
         ("uncached", torch.zeros(1, n_tokens, d), None),
         ("cached", torch.zeros(1, 1, d), held),
     ):
-        with _Kernels() as launched:
+        with libcalls.TorchCalls() as launched:
             block(x, one)
-        counts[path] = launched.count
-    return counts | {"cached, all": launched.count + launched.views}
+        counts[path] = launched.operations
+    return counts | {"cached, all": launched.calls}
 
 
 # --- the evidence -----------------------------------------------------------------------------

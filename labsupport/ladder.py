@@ -11,9 +11,8 @@ import sys
 import numpy as np
 import torch
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from labsupport import charcache, charweights, decoder, engine, folding, kvcache, opcounts
+from labsupport import charcache, charweights, decoder, folding, kvcache, libcalls
 from labsupport.compiled import CompiledEngine
 from labsupport.engine import NumpyEngine
 
@@ -49,12 +48,42 @@ class TorchRung:
         x = model.embed(torch.tensor([[token]]), len(self.caches[0]))  # [1, 1, d_model]
         for block, cache in zip(model.blocks, self.caches, strict=True):
             q, k, v = block.qkv(block.norm_1(x)).split([c.d_model, d_kv, d_kv], dim=2)
-            q, k, v = (t.unflatten(2, (-1, c.head_dim)).transpose(1, 2) for t in (q, k, v))
+            q, k, v = (t.view(*x.shape[:2], -1, c.head_dim).transpose(1, 2) for t in (q, k, v))
             k, v = cache.append(k, v)  # [1, n_kv_heads, n_tokens, head_dim]
             read = self.attention(q, k, v)  # [1, n_heads, 1, head_dim]
             x = x + block.o(read.transpose(1, 2).flatten(2))
             x = x + block.down(F.gelu(block.up(block.norm_2(x)), approximate="tanh"))
         return model.head(model.norm(x))[0, 0].numpy()  # [vocab_size]
+
+
+class FunctionsRung(TorchRung):
+    """The same operations as functions of tensors: no modules to call, fewer views."""
+
+    def __init__(self, config, weights, attention, kind, **options):
+        super().__init__(config, weights, attention, kind, **options)
+        self.blocks = [[p.detach() for p in b.parameters()] for b in self.model.blocks]
+        m = self.model
+        self.tables = m.tokens.weight.detach(), m.positions.weight.detach()
+        self.ends = [p.detach() for part in (m.norm, m.head) for p in part.parameters()]
+
+    @torch.inference_mode()
+    def step(self, token):
+        c, (tokens, positions) = self.model.config, self.tables
+        d, heads = c.d_model, (1, -1, 1, c.head_dim)
+        x = tokens[token] + positions[len(self.caches[0])]  # [d_model]
+        for (g_1, b_1, w_qkv, b_qkv, w_o, b_o, g_2, b_2, *network), cache in zip(
+            self.blocks, self.caches, strict=True
+        ):
+            w_up, b_up, w_down, b_down = network
+            qkv = F.linear(F.layer_norm(x, (d,), g_1, b_1), w_qkv, b_qkv).view(heads)
+            q, k, v = qkv.split([c.n_heads, c.n_kv_heads, c.n_kv_heads], dim=1)
+            k, v = cache.append(k, v)  # [1, n_kv_heads, n_tokens, head_dim]
+            read = self.attention(q, k, v).view(d)
+            x = x + F.linear(read, w_o, b_o)
+            up = F.linear(F.layer_norm(x, (d,), g_2, b_2), w_up, b_up)
+            x = x + F.linear(F.gelu(up, approximate="tanh"), w_down, b_down)
+        gain, bias, w_head, b_head = self.ends
+        return F.linear(F.layer_norm(x, (d,), gain, bias), w_head, b_head).numpy()
 
 
 class DecoderRung:
@@ -144,19 +173,24 @@ def _concatenated(config, weights):
     return TorchRung(config, weights, attention_written_out, charcache.ConcatCache)
 
 
-def _preallocated(config, weights, attention=attention_written_out):
+def _preallocated(config, weights, attention=attention_written_out, rung=TorchRung):
     room = {"kind": charcache.PreallocatedCache, "capacity": config.context}
-    return TorchRung(config, weights, attention, **room)
+    return rung(config, weights, attention, **room)
 
 
 def _fused_attention(config, weights):
     return _preallocated(config, weights, attention_fused)
 
 
+def _functions(config, weights):
+    return _preallocated(config, weights, attention_fused, FunctionsRung)
+
+
 RUNGS = {
     "torch, concatenated": _concatenated,
     "torch, preallocated": _preallocated,
     "torch, fused attention": _fused_attention,
+    "torch, plain functions": _functions,
     "NumPy, plain": DecoderRung,
     "NumPy, fused projections": FusedRung,
     "NumPy, folded constants": FoldedRung,
@@ -187,56 +221,11 @@ def work(name, config, weights, n_tokens):
     read += 2 * config.n_blocks * n_tokens * row  # keys and values
 
     if isinstance(rung, TorchRung):
-        with _TorchCalls() as calls:
+        with libcalls.TorchCalls() as calls:
             rung.step(0)
         counts = {"operations": calls.operations, "views": calls.views}
         return counts | {"bytes": read + calls.joined_bytes}
     if isinstance(rung, CompiledEngine):
         return {"operations": 1, "views": 0, "bytes": read}
-    return _numpy_calls(rung) | {"bytes": read}
-
-
-class _TorchCalls(TorchDispatchMode):
-    """Counts what torch is asked for from Python while it is entered."""
-
-    operations = views = joined_bytes = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        self.views += func.is_view
-        self.operations += not func.is_view
-        if func is torch.ops.aten.cat.default:  # reads its parts and writes them
-            self.joined_bytes += 2 * result.nbytes
-        return result
-
-
-def _numpy_calls(rung):
-    """Calls of NumPy in one step: ufuncs, products, copies; `x.dot` only the profiler sees."""
-    dots = []
-
-    def profiled(frame, event, arg):
-        if event == "c_call" and getattr(arg, "__name__", "") == "dot":
-            dots.append(arg)
-
-    _count_arrays(rung)
-    before = sys.getprofile()
-    with opcounts.watching(sys.modules[__name__], decoder, engine, kvcache) as noted:
-        sys.setprofile(profiled)
-        try:
-            rung.step(0)
-        finally:
-            sys.setprofile(before)
-    views = sum(kind == "view" for kind, *_ in noted)
-    return {"operations": len(noted) - views + len(dots), "views": views}
-
-
-def _count_arrays(thing):
-    """Every array in an object of ours, however deep, as one that `opcounts` counts."""
-    if isinstance(thing, np.ndarray):
-        return opcounts.counted(thing)
-    if isinstance(thing, (list, tuple)):
-        return type(thing)(map(_count_arrays, thing))
-    inside = thing if isinstance(thing, dict) else getattr(thing, "__dict__", {})
-    for key, value in inside.items():
-        inside[key] = _count_arrays(value)
-    return thing
+    counts = libcalls.numpy_calls(rung, lambda: rung.step(0), sys.modules[__name__])
+    return counts | {"bytes": read}

@@ -9,9 +9,8 @@ A loop is fed a fixed sequence, not what it chose: a near-tie cannot send two pa
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from labsupport import charcache, charweights, opcounts
+from labsupport import charcache, charweights, libcalls
 from labsupport.charmodel import CharModel
 from labsupport.compiled import CompiledEngine
 from labsupport.engine import NumpyEngine
@@ -64,7 +63,6 @@ def _engine(kind):
                 logits.argmax()
             return logits
 
-        loop.engine = engine
         return loop
 
     return make
@@ -109,57 +107,22 @@ def difference(logits, wanted):
 
 
 def operations(config, paths=PATHS):
-    """Library calls that a step of each path makes: {path: int}, counted while a step runs.
+    """Library calls that a step of each path makes, views among them: {path: int}, counted.
 
-    Of a torch path the operations that torch dispatches, views among them; of the NumPy engine
-    the calls on arrays, indexing among them. The compiled step is one call from Python.
+    Of torch those that it dispatches, of the NumPy engine those on arrays. The compiled step is
+    one call from Python.
     """
-    counted = {}
-    for path, loop in make(config, paths).items():
-        count = _array_calls if path == "numpy" else _dispatched
-        once, twice = (count(loop, tokens_of(config, n)) for n in (1, 2))
-        counted[path] = twice - once  # of the second step: what begins a loop is not in it
+    counted = {path: _torch_calls(loop, config) for path, loop in make(config, paths).items()}
+    if "numpy" in counted:
+        engine = NumpyEngine(config, charweights.flat(CharModel(config)))
+        counted["numpy"] = sum(libcalls.numpy_calls(engine, lambda: engine.step(0)).values())
     return counted | ({"compiled": 1} if "compiled" in counted else {})
 
 
-class _Dispatched(TorchDispatchMode):
-    """Counts the operations that torch dispatches within."""
-
-    count = 0
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        self.count += 1
-        return operation(*args, **(kwargs or {}))
-
-
-def _dispatched(loop, tokens):
-    with _Dispatched() as mode:
-        loop(tokens)
-    return mode.count
-
-
-class _Watched(opcounts.Counted):
-    """A counted array whose products by method are counted too."""
-
-    def dot(self, other, out=None):
-        return np.matmul(self, other) if out is None else np.matmul(self, other, out)
-
-
-def _array_calls(loop, tokens):
-    engine = loop.engine
-    before = dict(vars(engine))
-    try:
-        vars(engine).update({name: _watched(value) for name, value in before.items()})
-        with opcounts.watching() as noted:
-            loop(tokens)
-    finally:
-        vars(engine).update(before)
-    return len(noted)
-
-
-def _watched(value):
-    if isinstance(value, np.ndarray):
-        return value.view(_Watched)
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_watched, value))
-    return value
+def _torch_calls(loop, config):
+    """Those of a loop's second step: what begins a loop is not in it."""
+    once, twice = libcalls.TorchCalls(), libcalls.TorchCalls()
+    for n, counting in ((1, once), (2, twice)):
+        with counting:
+            loop(tokens_of(config, n))
+    return twice.calls - once.calls

@@ -28,7 +28,9 @@ def tracked_text():
         try:
             yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            assert path.suffix in {".png", ".safetensors"}, f"{path}: neither text, image nor weights"
+            assert path.suffix in {".png", ".safetensors"}, (
+                f"{path}: neither text, image nor weights"
+            )
 
 
 def pins(name):

@@ -102,7 +102,8 @@ def expected_flips(rows):
 
     A step flips when an error against the leader exceeds its gap. Its chance is taken from the
     errors of all other steps of these rows, each as likely for as against: the step's own error,
-    which decides whether it flips, has no say. A third token that overtakes both is neglected.
+    which decides whether it flips, has no say. One that equals the gap makes the cached path tie,
+    and counts half. A third token that overtakes both is neglected.
 
     Returns a dict: `steps`, `difference` (the largest), `observed` flips with the exact 95 %
     interval of a Poisson count, `low` and `high`; `expected`; `a_million`, flips expected in a
@@ -115,8 +116,9 @@ def expected_flips(rows):
     n, observed = len(gaps), int((~rows.loc[~tied, "same"].astype(bool)).sum())
     if n < 2:
         raise ValueError("the errors of other steps are needed: give two steps or more")
-    exceed = n - np.searchsorted(np.sort(errors), gaps, side="right")  # errors above each gap
-    expected = (exceed - (errors > gaps)).sum() / 2 / (n - 1)
+    above = sum(n - np.searchsorted(np.sort(errors), gaps, side) for side in ("left", "right"))
+    own = (errors >= gaps).astype(int) + (errors > gaps)  # as `above`, whose equals count half
+    expected = (above - own).sum() / 4 / (n - 1)
     density = NEAR / np.quantile(gaps, NEAR)  # gaps a nat, near 0
     return {
         "steps": n,

@@ -97,8 +97,21 @@ def noisy_cache(monkeypatch):
     monkeypatch.setattr(ConcatCache, "append", rounded)
 
 
-def test_flips_are_where_the_error_exceeds_the_gap(noisy_cache):
-    rows = agreement.measure(small(), some_prompts(60), 20, range(60))
+def test_flips_are_where_the_error_exceeds_the_gap(noisy_cache, monkeypatch):
+    model, whole, cached, forward = small(), [], [], CharModel.forward
+
+    def seen(self, tokens, caches=None):
+        if caches is None:
+            whole.append(tokens[0])
+        else:
+            cached.extend(tokens[0] if len(caches[0]) else [None, *tokens[0]])
+        return forward(self, tokens, caches)
+
+    monkeypatch.setattr(CharModel, "forward", seen)
+    rows = agreement.measure(model, some_prompts(60), 20, range(60))
+    fed = [token for tokens in whole[19::20] for token in [None, *tokens]]
+    assert cached == fed  # both paths are given the same tokens, also after a flip
+
     beaten = rows["gap"] + rows["error"] < 0
     assert beaten.sum() > 3
     assert not rows.loc[beaten, "same"].any()
@@ -141,6 +154,8 @@ def test_the_expected_number_counted_by_hand():
     """Step 0: 2 of the other 3 errors exceed 0.1; step 1: 1 of 3 exceeds 0.3; the rest: none."""
     told = agreement.expected_flips(table([0.1, 0.3, 2.0, 3.0], [0.9, -0.2, 0.4, 0.05]))
     assert told["expected"] == pytest.approx((2 / 3 + 2 / 3) / 2)
+    equal = agreement.expected_flips(table([0.5, 2.0, 3.0], [0.5, 0.5, 0.25]))
+    assert equal["expected"] == pytest.approx((1 / 2) / 2 / 2)  # step 0: one of two, and it ties
     alone = agreement.expected_flips(table([0.1, 3.0], [0.9, 0.05]))
     assert alone["expected"] == 0  # the step's own error has no say
 

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -169,7 +170,8 @@ def test_a_model_learns_and_the_same_seed_gives_the_same_bits():
     assert rows.loc[3, "held_out"] < 0.6 * rows.loc[0, "held_out"]
     assert rows.equals(again)
     assert all(np.array_equal(weights[name], same[name]) for name in weights)
-    _, others = training.train(TINY, RHYME, Plan(**vars(plan) | {"seed": 1}))
+    started, others = training.train(TINY, RHYME, Plan(**vars(plan) | {"seed": 1}))
+    assert started.loc[0, "training"] != rows.loc[0, "training"]  # other weights to begin with
     assert not np.array_equal(weights["head.w"], others["head.w"])
 
 
@@ -202,6 +204,24 @@ def test_the_held_out_text_is_not_trained_on(monkeypatch):
     text = "a" * 1800 + "b" * 200
     training.train(TINY, text, Plan(steps=80, batch=64, every=40))
     assert seen == set(Alphabet.of(text).encode("a"))
+
+
+def test_a_step_goes_down_the_gradient_of_its_windows_clipped_at_its_rate():
+    model = CharModel(TINY)
+    first, second = torch.randint(100, (2, 8, 17), generator=torch.Generator().manual_seed(0))
+    plain = torch.optim.SGD(model.parameters(), lr=5.0)
+    wanted = torch.autograd.grad(training._loss(model, second), list(model.parameters()))
+    norm = math.sqrt(sum(float((g * g).sum()) for g in wanted))
+    before = [weight.clone() for weight in model.parameters()]
+
+    def moved():
+        return [old - w for old, w in zip(before, model.parameters(), strict=True)]
+
+    training._learn(model, plain, first, 0.0, math.inf)
+    assert not any(step.any() for step in moved())  # the rate is the one given
+    training._learn(model, plain, second, 0.5, norm / 4)
+    for step, gradient in zip(moved(), wanted, strict=True):  # nothing of the first is left
+        assert torch.allclose(step, 0.5 * gradient / 4, atol=1e-6)
 
 
 def test_only_matrices_decay():
@@ -339,10 +359,15 @@ def test_without_a_record_the_remedy_is_named(tmp_path, monkeypatch, capsys):
     assert "no such record" in capsys.readouterr().err
 
 
+def test_the_text_can_be_that_of_the_pages():
+    assert train_command.read_text("pages") == training.course_text()
+
+
 def test_the_command_runs_on_one_thread(tmp_path, text_file):
     command = [sys.executable, "-m", "labsupport", "train", "--quick", "--steps", "2"]
     command += ["--corpus", str(text_file), "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+    two = {**os.environ, **dict.fromkeys(machine.THREAD_VARIABLES, "2")}
+    done = subprocess.run(command, cwd=ROOT, env=two, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     manifest = evidence.read(tmp_path / "run").manifest
     pools = manifest["machine"]["thread_pools"]

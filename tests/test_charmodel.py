@@ -441,6 +441,7 @@ def test_weights_that_do_not_fit_are_named():
     weights = charweights.flat(model)
     wrong = {
         "'1.up.b' is missing or left over": {k: w for k, w in weights.items() if k != "1.up.b"},
+        "'head.w' is missing or left over": {k: w for k, w in weights.items() if k != "head.w"},
         "'more' is missing or left over": {**weights, "more": weights["head.b"]},
         r"'head.w' must be \[24, 31\], not \[31, 24\]": {**weights, "head.w": weights["head.w"].T},
     }

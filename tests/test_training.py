@@ -445,6 +445,8 @@ def test_any_changed_byte_of_an_attachment_is_found_and_placed(tmp_path):
         i %= len(data)
         (path / "w.safetensors").write_bytes(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :])
         assert problems(path) == [f"w.safetensors:{place}: its bytes are not what was sealed"]
+    (path / "w.safetensors").write_bytes(data.replace(b'"second"', b'"secord"'))
+    assert problems(path) == ["w.safetensors:its header: its bytes are not what was sealed"]
     for damaged in (b"", data[:5], data[:-3], data + b"x", b"\0" * 40):
         (path / "w.safetensors").write_bytes(damaged)
         assert all(problem.startswith("w.safetensors") for problem in problems(path))

@@ -222,7 +222,7 @@ def flips(rows: pd.DataFrame) -> plt.Figure:
             ax.hist(drawn, bins, weights=share, color=color, alpha=0.75, label=name)
         n_flips = int((~rows.loc[part, "same"]).sum())
         ax.set(title=f"{dtype}: {n_flips} of {part.sum():,} steps flip", ylabel="steps (%)")
-    axes[-1, 0].set_xlabel("difference of the two largest logits (log scale)")
+    axes[-1, 0].set_xlabel("difference of the two leading draws (log scale)")
     handles, names = axes[0, 0].get_legend_handles_labels()
     fig.legend(handles, names, ncol=2, loc="outside upper center")
     return fig

@@ -70,7 +70,7 @@ def test_every_figure_is_held_to_its_data_here():
         ("step_terms", "predicted / measured", None),
         ("collected", "width d_model", "collected share (%)"),
         ("ladder", "time of a token (µs", None),
-        ("flips", "difference of the two largest logits", "steps (%)"),
+        ("flips", "difference of the two leading draws", "steps (%)"),
         ("losses", "training step", "loss (nats a character)"),
         ("speedups", "tokens generated", ""),
         ("growth", "tokens generated", ""),

@@ -53,7 +53,8 @@ def measure(model, prompts, n_new, seeds=None):
         error        by how much more (or, below 0, less) the same two differ on the cached path
         same         whether both paths draw the same token
 
-    Raises ValueError for prompts that do not fit the model and for seeds that do not fit them.
+    Raises ValueError for prompts that do not fit the model and for seeds that do not fit them, and
+    FloatingPointError for logits that are not finite, of which no comparison says anything.
     """
     whole_number("n_new", n_new, at_least=1)
     seeds = [None] * len(prompts) if seeds is None else list(seeds)
@@ -66,6 +67,9 @@ def measure(model, prompts, n_new, seeds=None):
         for step in range(n_new):
             whole = model([sequence])[0, -1].double()  # [vocab_size]
             cached = model([fresh], caches)[0, -1].double()
+            if not (whole.isfinite().all() and cached.isfinite().all()):
+                said = f"prompt {i}, step {step}: logits are not finite; check the weights"
+                raise FloatingPointError(said)
             drawn = int((whole + added[step]).argmax())  # the first of equals
             rows.append({"prompt": i, "step": step, **_compare(whole, cached, added[step], drawn)})
             sequence, fresh = [*sequence, drawn], [drawn]
@@ -143,8 +147,9 @@ def generate_twice(model, prompt, n_new, seed=None):
     """The source's experiment: (uncached ids, cached ids, difference), each path left to itself.
 
     difference is the largest between the logits from which the last token was drawn; where the ids
-    differ it compares logits of different texts.
+    differ it compares logits of different texts. ValueError for fewer than one new token.
     """
+    whole_number("n_new", n_new, at_least=1)
     added, last, ids = noise(seed, n_new, model.config.vocab_size), [], []
     for caches in (None, new_caches(model)):
         steps = iter(added)

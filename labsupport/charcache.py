@@ -36,7 +36,7 @@ class ConcatCache:
 
     def truncate(self, n_tokens):
         """Forget all but the first `n_tokens`; ValueError if there are fewer."""
-        _check_length(n_tokens, len(self))
+        n_tokens = _check_length(n_tokens, len(self))
         self.k, self.v = self.k[:, :, :n_tokens], self.v[:, :, :n_tokens]
 
 
@@ -70,8 +70,7 @@ class PreallocatedCache:
 
     def truncate(self, n_tokens):
         """Forget all but the first `n_tokens`; ValueError if there are fewer."""
-        _check_length(n_tokens, len(self))
-        self._n_tokens = n_tokens
+        self._n_tokens = _check_length(n_tokens, len(self))
 
 
 def new_caches(model, kind=ConcatCache, batch=1, **options):
@@ -95,5 +94,8 @@ def restored(caches):
 
 
 def _check_length(n_tokens, held):
-    if whole_number("n_tokens", n_tokens, at_least=0) > held:
+    """`n_tokens` as an int: NumPy's would wrap around when tokens are counted on."""
+    n_tokens = whole_number("n_tokens", n_tokens, at_least=0)
+    if n_tokens > held:
         raise ValueError(f"cannot truncate to {n_tokens} tokens: {held} are held")
+    return n_tokens

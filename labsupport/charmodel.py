@@ -35,7 +35,7 @@ class CharConfig:
         if self.n_kv_heads is None:
             object.__setattr__(self, "n_kv_heads", self.n_heads)
         for name, value in vars(self).items():
-            whole_number(name, value, at_least=1)
+            object.__setattr__(self, name, whole_number(name, value, at_least=1))
         if self.d_model % self.n_heads or self.n_heads % self.n_kv_heads:
             raise ValueError(f"d_model must be a multiple of n_heads, that of n_kv_heads: {self}")
 
@@ -182,14 +182,19 @@ class CharModel(nn.Module):
         gives an id; by default the largest.
 
         Raises ValueError when the sequence would pass the context or a cache's room, before
-        anything is computed, and FloatingPointError for logits that are not finite. Whatever is
-        raised, the caches then hold what they held before.
+        anything is computed, and FloatingPointError for weights or logits that are not finite.
+        Whatever is raised, the caches then hold what they held before.
         """
         sequence = fresh = self._check_tokens([list(prompt)])[0].tolist()
-        n_fed = len(sequence) + whole_number("n_new", n_new, at_least=0) - 1
+        n_new = whole_number("n_new", n_new, at_least=0)
+        n_fed = len(sequence) + n_new - 1
         if n_new == 0:
             return []
         self._check_caches(caches, 1, n_fed)  # all of it fits, or nothing is done
+        # Logits do not tell all: of scores that are NaN torch's fused attention makes zeros.
+        for name, weight in self.named_parameters():
+            if not weight.isfinite().all():
+                raise FloatingPointError(f"{name} is not finite; check the weights")
         with restored(caches or ()):
             for _ in range(n_new):
                 logits = self([fresh if caches else sequence], caches)[0, -1]  # [vocab_size]
@@ -203,13 +208,14 @@ class CharModel(nn.Module):
     def _check_tokens(self, tokens):
         try:
             tokens = torch.as_tensor(tokens)
-        except ValueError as error:
-            raise ValueError(f"prompts of a batch must have one length: {error}") from None
+        except (RuntimeError, ValueError) as error:
+            said = "tokens must be integers, and prompts of a batch must have one length"
+            raise ValueError(f"{said}: {error}") from None
         if tokens.dim() != 2 or 0 in tokens.shape:
             shape = list(tokens.shape)
             raise ValueError(f"tokens must be [batch, n_new] with one or more each, not {shape}")
         if tokens.dtype not in INTEGERS:
-            raise TypeError(f"tokens must be integers, not {tokens.dtype}")
+            raise TypeError(f"tokens must be integers, as torch.int64, not {tokens.dtype}")
         low, high = (x.item() for x in tokens.aminmax())
         if low < 0 or high >= self.config.vocab_size:
             wrong = low if low < 0 else high

@@ -28,7 +28,7 @@ def model(config, weights):
     made = CharModel(config)
     views = _views(made)
     check(views, weights)
-    made.to(torch.from_numpy(weights["head.w"]).dtype)
+    made.to(torch.from_numpy(np.array(weights["head.w"])).dtype)
     for name, view in _views(made).items():
         view.copy_(torch.from_numpy(np.array(weights[name])))
     return made

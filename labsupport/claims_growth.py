@@ -188,7 +188,7 @@ def _(said, ev):
     printed = ev.length["measured"].iloc[0]
     nothing = 1 + NEARLY
     return decide(
-        cell["concat_low"] <= nothing,
+        cell["concat_high"] <= nothing,  # its low end would let noise alone look like nothing
         f"At n = {ev.over_length().index[0]} the source's loop gains {speedup(cell, 'concat')} "
         f"here and {printed} there; the compiled step gains {speedup(cell, 'compiled')}.",
         in_shape=cell["concat"] <= 1.5,

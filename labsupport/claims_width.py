@@ -86,24 +86,23 @@ def _(said, ev):
 )
 def _(said, ev):
     cells = ev.over_width()
-    falls = [path for path in CACHED if fallen(cells, path)]
-    which = (
-        f"It falls again, beyond the intervals, for {', '.join(falls)}" if falls else "None falls"
-    )
+    rises, falls = ([path for path in CACHED if moves(cells, path)[i]] for i in range(2))
     return decide(
-        not falls,
+        rises == CACHED and not falls,
         f"Over d = {', '.join(map(str, cells.index))} the source's loop collects "
         f"{percents(cells['concat_share'])}, the compiled step {percents(cells['compiled_share'])}."
-        f" {which}: a step that is bound by reading collects what bandwidth leaves.",
-        in_shape="concat" not in falls
-        and cells["concat_share"].iloc[-1] > cells["concat_share"].iloc[0],
+        f" Beyond the intervals it rises from end to end for {', '.join(rises) or 'none'} and falls"
+        f" on the way for {', '.join(falls) or 'none'}: a step that is bound by reading collects "
+        "what bandwidth leaves.",
+        in_shape="concat" in rises and "concat" not in falls,
     )
 
 
-def fallen(cells, path):
-    """Whether a share is below that of some narrower model, beyond both intervals."""
+def moves(cells, path):
+    """Whether the last share is above the first, and whether some share is below that of a narrower
+    model, both beyond the intervals: (rises, falls)."""
     low, high = (cells[f"{path}_{end}"] / cells["arithmetic"] for end in ("low", "high"))
-    return bool((high < low.cummax()).any())
+    return bool(low.iloc[-1] > high.iloc[0]), bool((high < low.cummax()).any())
 
 
 @claim(

@@ -195,6 +195,15 @@ def trials_of(model, tokens, starts) -> dict[str, Callable]:
     return {name: cache(run) for name, run in runs.items()}
 
 
+def complete(rows):
+    """The rows of a sweep; ValueError, naming what it lacks, unless they hold all that is read."""
+    lacks = [cell for cell in sweep.CELLS if cell not in set(rows["cell"])]
+    if lacks := lacks + [path for path in sweep.PATHS if path not in set(rows["path"])]:
+        said = f"python -m labsupport sweep --out evidence/{SWEEP}"
+        raise ValueError(f"evidence/{SWEEP} lacks {', '.join(lacks)}; record all of it: {said}")
+    return rows
+
+
 @cache
 def evidence() -> DerivationEvidence:
     """The evidence recorded in the repository."""
@@ -202,13 +211,13 @@ def evidence() -> DerivationEvidence:
     alphabet, text = training.recorded_text()
     tokens = alphabet.encode(text[-2 * config.context :])  # held out from training
     starts = pd.Series(alphabet.encode(text)).value_counts().index[:N_PROMPTS].tolist()
-    cells, rates = sweep.load(SWEEP)
+    rows, (cells, rates) = complete(recorded.read(SWEEP).rows), sweep.load(SWEEP)
     return DerivationEvidence(
         derivation_source.length(),
         derivation_source.width(),
         config,
         trials_of(charweights.model(config, weights), tokens, starts),
-        recorded.read(SWEEP).rows,
+        rows,
         cells,
         rates,
     )

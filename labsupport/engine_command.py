@@ -62,6 +62,9 @@ def main(args):
 def _check(args):
     if args.rounds < 1 or args.n < 1:
         raise ValueError(f"--n and --rounds must be 1 or more, not {args.n} and {args.rounds}")
+    if args.seed < 0 or args.vocab < 2:
+        said = "--seed must be 0 or more and --vocab 2 or more, so that there is a choice"
+        raise ValueError(f"{said}; not {args.seed} and {args.vocab}")
     if not args.without_rivals and (absent := enginerivals.missing()):
         raise ValueError(f"{enginerivals.advice(absent)}; or measure --without-rivals")
     return CharConfig(

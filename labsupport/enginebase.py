@@ -30,7 +30,8 @@ class Engine(ABC):
 
     def truncate(self, n_tokens):
         """Keep the first `n_tokens` tokens; ValueError if there are fewer."""
-        if whole_number("n_tokens", n_tokens, at_least=0) > self._n_tokens:
+        n_tokens = whole_number("n_tokens", n_tokens, at_least=0)
+        if n_tokens > self._n_tokens:
             raise ValueError(f"cannot truncate to {n_tokens} tokens: {self._n_tokens} are held")
         self._n_tokens = n_tokens
 
@@ -71,7 +72,8 @@ class Engine(ABC):
         logits that are not finite.
         """
         prompt = self._check_tokens(prompt)
-        n_fed = len(prompt) + whole_number("n_new", n_new, at_least=0) - 1
+        n_new = whole_number("n_new", n_new, at_least=0)
+        n_fed = len(prompt) + n_new - 1
         if n_new == 0:
             return []
         self._check_room(n_fed)

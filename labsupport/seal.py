@@ -217,6 +217,8 @@ def _tensor_changes(name: str, data: bytes, marks: dict) -> list[Problem]:
     if now[HEADER] != marks["tensors"][HEADER]:
         return [Problem(name, None, HEADER, said)]  # the others cannot be told apart without it
     changed = [tensor for tensor in now if now[tensor] != marks["tensors"][tensor]]
+    if not changed:
+        return [Problem(name, None, None, "bytes that belong to no tensor were added or changed")]
     return [Problem(name, None, tensor, said) for tensor in changed]
 
 

@@ -67,7 +67,10 @@ def read_text(source):
         return training.recorded_text()[1]
     if source == "pages":
         return training.course_text()
-    return Path(source).read_text(encoding="utf-8")
+    try:
+        return Path(source).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{source} is not text in UTF-8: {error}. Save it so") from None
 
 
 def record(begun, config, text, plan, command):

@@ -39,6 +39,8 @@ class Plan:
     def __post_init__(self):
         for name in ("steps", "batch", "every"):
             whole_number(name, getattr(self, name), at_least=1)
+        if whole_number("seed", self.seed, at_least=0) >= 2**63:
+            raise ValueError(f"seed must be below 2**63, not {self.seed}")
         if not 0 < self.rate < 1:
             raise ValueError(f"rate must be between 0 and 1, not {self.rate}")
 

@@ -235,3 +235,16 @@ def test_what_cannot_be_compared():
         agreement.prompts_from([1, 2, 3], 2, longest=4)
     with pytest.raises(ValueError, match="two steps or more"):
         agreement.expected_flips(table([1.0], [0.0]))
+    with pytest.raises(ValueError, match="n_new must be at least 1"):
+        agreement.generate_twice(model, [1], 0)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_are_not_compared(monkeypatch, wrong):
+    model = small()
+    model.head.bias.data[3] = wrong
+    with pytest.raises(FloatingPointError, match=r"prompt 0, step 0: .* check the weights"):
+        agreement.measure(model, [[1]], 3)
+    monkeypatch.setattr(ConcatCache, "append", lambda self, k, v: (k, v * wrong))
+    with pytest.raises(FloatingPointError, match="not finite"):  # of the cached path alone
+        agreement.measure(small(), [[1]], 3)

@@ -185,11 +185,14 @@ def test_the_context_can_be_filled_and_no_more():
         ([], ValueError, r"not \[0\]"),
         ([1, 2], ValueError, r"not \[2\]"),
         ([[1, 2], [3]], ValueError, "must have one length"),
+        ([[2**70]], ValueError, "tokens must be integers, .*Overflow"),
+        ([["a"]], ValueError, "tokens must be integers"),
+        ([[None]], ValueError, "tokens must be integers"),
         ([[31]], ValueError, "token 31 is not in 0..30"),
         ([[5, -1]], ValueError, "token -1 is not in 0..30"),
-        ([[1.0]], TypeError, "must be integers, not torch.float32"),
-        ([[True]], TypeError, "must be integers, not torch.bool"),
-        ([[1j]], TypeError, "must be integers, not torch.complex64"),
+        ([[1.0]], TypeError, "must be integers, as torch.int64, not torch.float32"),
+        ([[True]], TypeError, "must be integers, as torch.int64, not torch.bool"),
+        ([[1j]], TypeError, "must be integers, as torch.int64, not torch.complex64"),
     ],
 )
 def test_tokens_that_are_none(tokens, error, said):
@@ -352,8 +355,12 @@ def test_caches_are_as_before_when_generation_breaks_off(kind):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_logits_that_are_not_finite_are_an_error(value):
     model = small()
-    with torch.no_grad():
-        model.positions.weight[6, 0] = value  # the seventh token spoils the sums
+    embed = model.embed
+
+    def spoiled(tokens, start=0):  # by the seventh token, though all weights are finite
+        return embed(tokens, start) + (value if start + tokens.shape[1] > 6 else 0.0)
+
+    model.embed = spoiled
     caches = new_caches(model)
     assert len(model.generate([1, 2], 4, caches)) == 4
     for some in (None, new_caches(model)):
@@ -380,6 +387,50 @@ def test_with_caches_no_gradients_are_kept():
         model(tokens, caches)
         assert not model(tokens, caches).requires_grad
         assert not any(t.requires_grad for c in caches for t in c.append(*NOTHING))
+
+
+@pytest.mark.parametrize(
+    ("kind", "room"), [(ConcatCache, {}), (PreallocatedCache, {"capacity": 300})]
+)
+def test_numpy_counts_do_not_wrap_around(kind, room):
+    model, tokens = small(context=300), some_tokens(257)
+    whole, caches = model(tokens), new_caches(model, kind, **room)
+    model(tokens[:, :256], caches)
+    for cache in caches:
+        cache.truncate(np.uint8(255))
+    model(tokens[:, 255:256], caches)
+    assert (model(tokens[:, 256:], caches)[0, 0] - whole[0, 256]).abs().max() < 1e-12
+    assert held(caches) == [257, 257]
+    assert model.generate([1, 2], np.uint8(3)) == model.generate([1, 2], 3)
+
+
+def test_sizes_of_numpy_become_ints():
+    sizes = CharConfig(**{name: np.uint8(size) for name, size in SMALL.items()})
+    assert sizes == CharConfig(**SMALL)
+    assert {type(size) for size in vars(sizes).values()} == {int}
+
+
+@pytest.mark.filterwarnings("error")
+def test_weights_may_be_views_that_cannot_be_written():
+    model = small()
+    turned = {name: w[::-1].copy()[::-1] for name, w in charweights.flat(model).items()}
+    for view in turned.values():
+        view.flags.writeable = False
+    again = charweights.model(model.config, turned)
+    assert (again(some_tokens(5)) == model(some_tokens(5))).all()
+
+
+@pytest.mark.parametrize("name", ["0.q.b", "1.k.w", "head.b"])
+@pytest.mark.parametrize("wrong", [np.nan, -np.inf])
+def test_weights_that_are_not_finite_are_told(name, wrong):
+    model = small()
+    weights = charweights.flat(model)
+    weights[name].flat[0] = wrong
+    model, caches = charweights.model(model.config, weights), new_caches(model)
+    for given_caches in (None, caches):
+        with pytest.raises(FloatingPointError, match="not finite; check the weights"):
+            model.generate([1, 2, 3], 4, given_caches)
+    assert held(caches) == [0, 0]
 
 
 @each_kind

@@ -252,7 +252,9 @@ EDGES = {
         lambda: sweep(5, "concat", lambda d, n: d == 1024),
         CONTRADICTED,
     ),
+    "nothing at first, but for noise": ("37", None, lambda: noisy_start(), CONTRADICTED),
     "every share rises": ("42", None, lambda: shares_rise(), HOLDS),
+    "no share moves": ("42", None, lambda: shares_stay(), CONTRADICTED),
     "models twice as wide": ("43", {"d": 2048}, lambda: BASE, IN_SHAPE),
     "some overhead": ("44", {"d": 256}, lambda: BASE, IN_SHAPE),
     "free calls": ("44", {"d": 64}, lambda: machine(call_ns=0.01), HOLDS),
@@ -272,6 +274,34 @@ def shares_rise():
         for path, factor in (("preallocated", 0.8), ("numpy", 0.2), ("compiled", 0.1)):
             cell[path] = factor * cell["concat"]
     return sample.evidence(rows=sample.rows_of(times))
+
+
+def shares_stay():
+    """Each way collects the same share at every width."""
+    times = sample.times_ms()
+    for (d, n), cell in times.items():
+        promised = arithmetic.ratio(CharConfig(d_model=d, context=max(128, n)), n)
+        for path, share in zip(sample.CACHED, (0.02, 0.03, 0.2, 0.5), strict=True):
+            cell[path] = cell["uncached"] / (share * promised)
+    return sample.evidence(rows=sample.rows_of(times))
+
+
+def noisy_start():
+    """At n = 64 the source's loop gains 8.5-fold and 0.85-fold in turns."""
+    rows = BASE.rows.copy()
+    at = (rows["path"] == "concat") & (rows["n_tokens"] == 64)
+    times = rows.loc[at, "total_ns"]
+    rows.loc[at, "total_ns"] = times.where(rows["round"] % 2 == 0, 10 * times) // 5
+    return sample.evidence(rows=rows)
+
+
+@pytest.mark.parametrize("column", ["cell", "path"])
+def test_a_sweep_that_lacks_what_claims_read_is_told(column):
+    rows = derivation_evidence.evidence().rows
+    assert derivation_evidence.complete(rows) is rows
+    last = rows[column].iloc[-1]
+    with pytest.raises(ValueError, match=f"lacks {last}; .* sweep --out"):
+        derivation_evidence.complete(rows[rows[column] != last])
 
 
 def test_every_claim_is_doctored_once():

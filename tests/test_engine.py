@@ -112,6 +112,20 @@ def test_tokens_may_be_numpy_integers(engine):
     assert_close(engine.step(np.int64(1)), one.astype("f8"))
 
 
+def test_numpy_counts_do_not_wrap_around(kind):
+    config = CharConfig(**{**vars(SMALL), "context": 300})
+    weights, tokens = weights_of(config), tokens_of(config, 257)
+    engine = kind(config, weights)
+    engine.prefill(tokens[:256])
+    engine.truncate(np.uint8(255))
+    engine.step(tokens[255])
+    assert_close(engine.step(tokens[256]), reference(config, weights).forward(tokens)[-1])
+    assert len(engine) == 257
+    engine.reset()
+    assert len(engine.generate(tokens[:10], np.uint8(250))) == 250
+    assert len(engine) == 259
+
+
 def test_no_new_tokens_are_an_empty_list_and_nothing_is_done(engine):
     assert engine.generate([1, 2], 0) == []
     assert len(engine) == 0

@@ -290,6 +290,8 @@ def test_missing_rivals_are_named_and_nothing_is_measured(tmp_path, capsys, monk
     [
         (["--n", "0"], "--n and --rounds must be 1 or more"),
         (["--rounds", "0"], "--n and --rounds must be 1 or more"),
+        (["--vocab", "1"], "--vocab 2 or more"),
+        (["--seed", "-1"], "--seed must be 0 or more"),
         (["--heads", "3"], "d_model must be a multiple of n_heads"),
     ],
 )

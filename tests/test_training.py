@@ -346,7 +346,9 @@ def test_wrong_options_are_told_and_nothing_is_written(tmp_path, text_file, caps
     assert "exists already" in fails(*good, out=text_file)
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\xff")
-    assert "utf-8" in fails("--corpus", str(binary))
+    assert f"{binary} is not text in UTF-8" in fails("--corpus", str(binary))
+    assert "seed must be at least 0" in fails("--seed=-1", *good)
+    assert "seed must be below" in fails(f"--seed={2**63}", *good)
     text_file.write_text("short", encoding="utf-8")
     assert run(tmp_path / "new", *good) == 1
     assert "5 characters" in capsys.readouterr().err
@@ -447,6 +449,9 @@ def test_any_changed_byte_of_an_attachment_is_found_and_placed(tmp_path):
         assert problems(path) == [f"w.safetensors:{place}: its bytes are not what was sealed"]
     (path / "w.safetensors").write_bytes(data.replace(b'"second"', b'"secord"'))
     assert problems(path) == ["w.safetensors:its header: its bytes are not what was sealed"]
+    (path / "w.safetensors").write_bytes(data + b"x")
+    added = "w.safetensors: bytes that belong to no tensor were added or changed"
+    assert problems(path) == [added]
     for damaged in (b"", data[:5], data[:-3], data + b"x", b"\0" * 40):
         (path / "w.safetensors").write_bytes(damaged)
         assert all(problem.startswith("w.safetensors") for problem in problems(path))

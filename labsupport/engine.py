@@ -54,14 +54,8 @@ class NumpyEngine(Engine):
 
     def _advance(self, token):
         c, t, n_tokens = self.config, self._n_tokens, self._n_tokens + 1
-        x, normed, qkv, added, u, bent = (
-            self._x,
-            self._normed,
-            self._qkv,
-            self._added,
-            self._u,
-            self._bent,
-        )
+        x, normed, added = self._x, self._normed, self._added  # [d_model]; normed ends in a 1
+        qkv, u, bent = self._qkv, self._u, self._bent
         keys = self._keys[..., :n_tokens]  # [n_blocks, n_kv_heads, head_dim, n_tokens]
         values = self._values[:, :, :n_tokens]  # [n_blocks, n_kv_heads, n_tokens, head_dim]
         scores = self._scores[: c.n_heads * n_tokens].reshape(c.n_heads, n_tokens)
@@ -75,11 +69,11 @@ class NumpyEngine(Engine):
             k[:, :, t], v[:, t] = self._k, self._v
 
             np.matmul(self._q, k, grouped)  # [n_kv_heads, shared, n_tokens]
-            np.maximum.reduce(scores, 1, None, most, True)  # without it exp could overflow
+            np.maximum.reduce(scores, 1, None, most, True)  # or exp may overflow
             np.subtract(scores, most, scores)
             np.exp(scores, scores)
             scores.dot(ones, total)  # a sum, each score times 1: [n_heads, 1]
-            np.matmul(grouped, v, self._grouped)  # [n_kv_heads, shared, head_dim]
+            np.matmul(grouped, v, self._grouped)  # [.., shared, head_dim]
             np.divide(self._heads, total, self._heads)
             self._read.dot(o_w, added)  # [d_model]
             np.add(x, added, x)

@@ -124,6 +124,16 @@ def n_parameters(config):
     return config.n_blocks * (linear + biases + norms) + ends
 
 
+def numbers_read(config, n_tokens):
+    """Numbers that a step for the last of `n_tokens` has to read: weights, keys and values.
+
+    Of the two tables, of tokens and of positions, it reads a row each.
+    """
+    c, d_kv = config, config.n_kv_heads * config.head_dim
+    other_rows = (c.vocab_size + c.context - 2) * c.d_model
+    return n_parameters(c) - other_rows + 2 * c.n_blocks * d_kv * n_tokens
+
+
 def vocabulary_of(n_numbers, config):
     """The vocabulary with which a model otherwise like `config` has so many numbers in its weights.
 

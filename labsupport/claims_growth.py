@@ -8,7 +8,7 @@ intervals over the rounds of the sweep.
 import numpy as np
 
 from labsupport import arithmetic, fits
-from labsupport.claims import Claim, decide, register
+from labsupport.claims import Claim, decide, register, unsettled
 from labsupport.claims_clock import agree, speedup
 from labsupport.claims_derivation import NEARLY
 from labsupport.derivation_source import over_rounding
@@ -151,7 +151,10 @@ def _(said, ev):
         return exponent(n, times[: len(n)]) - exponent(n, times[len(n) :])
 
     low, high = fits.interval(np.arange(1, 2 * len(n) + 1), rounds, of=apart)
-    return decide(low > 0, f"By {low:.2f} to {high:.2f}, drawing rounds again.")
+    found = f"By {low:.2f} to {high:.2f}, drawing rounds again."
+    if low <= 0 <= high:
+        return unsettled(found, "more rounds of the sweep")
+    return decide(low > 0, found)
 
 
 @claim("derivation-35", "What the cache changes is the exponent, not the constant.")

@@ -42,7 +42,8 @@ def _norm(x, y):
     squares = f4(0)
     for i in range(len(x)):
         squares += x[i] * x[i]
-    scale = f4(1) / np.sqrt(squares / f4(len(x)) + f4(folding.EPS))
+    square = squares / f4(len(x)) + f4(folding.EPS)
+    scale = np.sqrt(square) / square  # NaN, to be reported, where the sum is too large for float32
     for i in range(len(x)):
         y[i] = x[i] * scale
 

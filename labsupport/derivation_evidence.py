@@ -42,9 +42,7 @@ class DerivationEvidence:
 
     def ratios(self) -> list[tuple[int, int, float]]:
         """The source's ratios of multiplications: (d, n, ratio), without repeats."""
-        by_length = [(128, n, r) for n, r in self.length["arithmetic"].items()]
-        by_width = [(d, 256, r) for d, r in self.width["arithmetic"].items()]
-        return list(dict.fromkeys(by_length + by_width))
+        return derivation_source.ratios_in(self.length, self.width)
 
     def over_length(self) -> pd.DataFrame:
         """The recorded cells of the source's width, by n_tokens, ascending."""

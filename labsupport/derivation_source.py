@@ -43,8 +43,13 @@ def stated(directory: str | Path | None = None) -> dict[str, float]:
 
 def ratios(directory: str | Path | None = None) -> list[tuple[int, int, float]]:
     """Its ratios of multiplications, those of both tables: (d, n, ratio), without repeats."""
-    by_length = [(128, n, r) for n, r in length(directory)["arithmetic"].items()]
-    by_width = [(d, 256, r) for d, r in width(directory)["arithmetic"].items()]
+    return ratios_in(length(directory), width(directory))
+
+
+def ratios_in(length, width) -> list[tuple[int, int, float]]:
+    """The same of tables as `length` and `width` give them."""
+    by_length = [(128, n, r) for n, r in length["arithmetic"].items()]
+    by_width = [(d, 256, r) for d, r in width["arithmetic"].items()]
     return list(dict.fromkeys(by_length + by_width))
 
 

@@ -94,7 +94,8 @@ class NumpyEngine(Engine):
     def _norm(self):
         """x divided by its root mean square: its mean is 0."""
         x = self._x
-        self._scale[()] = 1 / math.sqrt(float(x.dot(x)) / len(x) + folding.EPS)
+        square = float(x.dot(x)) / len(x) + folding.EPS
+        self._scale[()] = math.sqrt(square) / square  # NaN, to be reported, if the sum is infinite
         np.multiply(x, self._scale, self._unit)
 
     def _take(self, tokens):
@@ -126,4 +127,5 @@ def _linear(x, matrix):
 
 def _normed(x):
     """Each row divided by its root mean square."""
-    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + folding.EPS)
+    square = (x * x).mean(axis=-1, keepdims=True) + folding.EPS
+    return x * (np.sqrt(square) / square)  # NaN where the sum is infinite

@@ -2,8 +2,8 @@
 
     path     a way to generate: n tokens from one, the likeliest at each step, batch 1, float32
     subject  weights, the first token, and what must follow it, from a float64 model without a cache
-    floor    the least that a loop of n can take: to read the bytes that its cached steps read, to
-             multiply what its uncached steps multiply, each at the machine's best rate
+    floor    to read the bytes that the cached steps of a loop of n read, and to multiply what the
+             uncached ones multiply as written, each at the machine's best rate
     round    every path and floor once, in a random order
 
 Every path draws its own tokens. The subject is one where they must agree: at each step the two
@@ -84,11 +84,8 @@ def step_bytes(config, n):
 
     The weights without the two tables, of which it reads a row each, and half of a full cache.
     """
-    c = config
-    tables = (c.vocab_size + c.context) * c.d_model
-    rows = 2 * c.d_model  # one of each table
-    cache = 2 * c.n_blocks * c.n_kv_heads * c.head_dim * (n + 1) // 2
-    return 4 * (arithmetic.n_parameters(c) - tables + rows + cache)
+    first, last = (arithmetic.numbers_read(config, n_tokens) for n_tokens in (1, n))
+    return 4 * (first + last) // 2  # evenly more from step to step
 
 
 def floors(config, n):

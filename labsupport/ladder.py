@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from labsupport import charcache, charweights, decoder, folding, kvcache, libcalls
+from labsupport import arithmetic, charcache, charweights, decoder, folding, kvcache, libcalls
 from labsupport.compiled import CompiledEngine
 from labsupport.engine import NumpyEngine
 
@@ -214,11 +214,7 @@ def work(name, config, weights, n_tokens):
     rung = RUNGS[name](config, weights)
     for _ in range(n_tokens - 1):
         rung.step(0)
-    read = sum(w.nbytes for w in weights.values())
-    for table in (weights["tokens"], weights["positions"]):
-        read -= table.nbytes - table[0].nbytes  # one row of each is read
-    row = config.n_kv_heads * config.head_dim * weights["head.w"].itemsize
-    read += 2 * config.n_blocks * n_tokens * row  # keys and values
+    read = weights["head.w"].itemsize * arithmetic.numbers_read(config, n_tokens)
 
     if isinstance(rung, TorchRung):
         with libcalls.TorchCalls() as calls:

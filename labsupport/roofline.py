@@ -61,7 +61,7 @@ def cached(config, n_tokens, rates, operations, path="preallocated"):
     reading = _as_layers(config) * weights + 0 * n
     elementwise = 0.0 * n
     if library == "compiled":
-        kv_bytes = 2 * DTYPE_BYTES * d * n * blocks
+        kv_bytes = 2 * DTYPE_BYTES * _d_kv(config) * n * blocks
         reading = reading + kv_bytes / bandwidth(rates, kv_bytes, "typical_ns") * 1e9
     else:
         one = stepwork.excess_ns(rates, f"{library} attention of one", d_model=d, tokens=n)

@@ -8,6 +8,7 @@ import copy
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import sample_claims as sample
 import torch
@@ -16,6 +17,7 @@ from labsupport import (
     arithmetic,
     claims,
     claims_derivation,
+    claims_width,
     derivation_evidence,
     derivation_source,
     ledger,
@@ -140,7 +142,7 @@ DOCTORED = {
     "31": ({"cached": 12.0}, None, IN_SHAPE),
     "32": (None, mixed_times, HOLDS),
     "33": (None, lambda: sweep(1, "concat", noise=0.05), HOLDS),
-    "34": (None, lambda: as_path("concat", "uncached"), CONTRADICTED),
+    "34": (None, lambda: as_path("concat", "uncached"), claims.CANNOT_TELL),
     "35": (None, lambda: lengths(cached_ms=BASE.length["uncached_ms"] * 2), CONTRADICTED),
     "36": (None, lambda: as_path("compiled", "concat"), HOLDS),
     "37": (None, lambda: as_path("concat", "uncached"), HOLDS),
@@ -293,6 +295,13 @@ def noisy_start():
     times = rows.loc[at, "total_ns"]
     rows.loc[at, "total_ns"] = times.where(rows["round"] % 2 == 0, 10 * times) // 5
     return sample.evidence(rows=rows)
+
+
+def test_a_share_that_falls_by_and_by_has_fallen():
+    low = np.array([0.50, 0.46, 0.42, 0.38])  # each within the interval of the one before
+    cells = pd.DataFrame({"concat_low": low, "concat_high": low + 0.06, "arithmetic": 1.0})
+    assert claims_width.moves(cells, "concat") == (False, True)
+    assert claims_width.moves(cells[::-1], "concat") == (True, False)
 
 
 @pytest.mark.parametrize("column", ["cell", "path"])

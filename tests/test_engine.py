@@ -376,3 +376,13 @@ def test_without_numba_the_remedy_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "labsupport.compiled")
     with pytest.raises(ImportError, match="pip install numba"):
         importlib.import_module("labsupport.compiled")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_stream_too_large_for_float32_is_told_and_not_normalised_to_nothing(kind):
+    weights = weights_of(SMALL)
+    weights["0.norm_2.g"] *= np.float32(1e30)  # finite, but not its square
+    engine = kind(SMALL, weights)
+    with pytest.raises(FloatingPointError, match="not finite; check the weights"):
+        engine.generate([1], 2)
+    assert not np.isfinite(engine.prefill([1, 2])).all()

@@ -1,10 +1,12 @@
 """The rungs: one model all the way up, and counts that can be made by hand."""
 
+import sys
+
 import numpy as np
 import pytest
 from sample_engine import reference, tokens_of, weights_of
 
-from labsupport import ladder
+from labsupport import ladder, libcalls
 from labsupport.charmodel import CharConfig
 from labsupport.compiled import CompiledEngine
 from labsupport.engine import NumpyEngine
@@ -81,3 +83,17 @@ def test_lengths_that_a_step_cannot_end_with_are_refused(n_tokens):
     config = CONFIGS[0]
     with pytest.raises(ValueError, match=f"n_tokens must be .* not {n_tokens}"):
         ladder.work("compiled", config, weights_of(config), n_tokens)
+
+
+def test_a_profiler_that_runs_is_set_aside_and_put_back():
+    def profiler(frame, event, arg):
+        pass
+
+    config = CharConfig(vocab_size=5, context=4, d_model=8, n_blocks=1, n_heads=2)
+    engine, before = NumpyEngine(config, weights_of(config)), sys.getprofile()
+    sys.setprofile(profiler)
+    try:
+        libcalls.numpy_calls(engine, lambda: engine.step(0))
+        assert sys.getprofile() is profiler
+    finally:
+        sys.setprofile(before)

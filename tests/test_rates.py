@@ -213,3 +213,14 @@ def test_excess_needs_the_smallest_and_two_more():
     for few in (rows, rows[1:], []):
         with pytest.raises(ValueError, match="hold too few sizes of 'x'"):
             stepwork.excess_ns({"probes": few}, "x", d_model=16, rows=1)
+
+
+def test_a_dot_product_reads_each_number_once():
+    x = np.arange(1, 9, dtype=np.float32)
+    assert READERS["read: NumPy dot"](x)() == np.dot(x[:4], x[4:])
+
+
+def test_a_piece_that_took_less_than_the_smallest_costs_next_to_nothing():
+    times = {stepwork.SMALLEST: 5.0, 1024: 4.0, 2048: 9.0}
+    rows = [{"name": "p", "elements": n, "typical_ns": ns} for n, ns in times.items()]
+    assert stepwork.excess_ns({"probes": rows}, "p", elements=1024) == pytest.approx(1.0)

@@ -13,7 +13,7 @@ measuring   timing, pairs, machine, traces, traceforms, stall_log, courses, hypo
             hitrate, streams, noise, questions, rivals, rival_pytest, instrument,
             fits, rates, roofline, sweep, training, agreement, ladder, enginebench, enginerivals,
             enginepaths, loops, libcalls, stepwork, whole,
-            evidence, audit, books, columns, seal, places, jsontext
+            recording, evidence, audit, books, columns, seal, places, jsontext
                 what is recorded about a run
 measured    decoder, kvcache, prefix, guarded, latewrite, charmodel, charcache, charweights,
             corpus, arithmetic, enginebase, engine, compiled, folding

@@ -3,19 +3,18 @@
 To import this module is to hold the process at one thread.
 """
 
-import sys
 from dataclasses import asdict
 
 from labsupport.profile_command import BOOKS, protocol  # first: it sets the threads
 
-from labsupport import breakeven, costmodel, evidence, profile  # isort: skip
+from labsupport import breakeven, costmodel, evidence, profile, recording  # isort: skip
 from labsupport.breakeven import CELL, Grid  # isort: skip
 
 
 def add_arguments(parser):
     """The options of the command: --out, and those of a Grid."""
     default = Grid()
-    parser.add_argument("--out", required=True, help="a directory that does not exist yet")
+    recording.add_out(parser)
     for name, kind, said in (
         ("widths", int, "numbers a token is held in"),
         ("tokens", int, "tokens of a query"),
@@ -35,22 +34,17 @@ def add_arguments(parser):
 
 
 def main(args):
-    """Measure, then write the run whole: 0, or 1 if it cannot be trusted, 2 for wrong options."""
-    try:
-        grid = Grid(**{name: getattr(args, name) for name in asdict(Grid())})
-    except ValueError as error:
-        print(f"{error}. See: python -m labsupport breakeven --help", file=sys.stderr)
-        return 2
-    try:
-        begun = evidence.begin(args.out)
-    except OSError as error:
-        print(error, file=sys.stderr)
-        return 2
-    try:
-        cells = breakeven.table(*record(begun, grid))
-    except (RuntimeError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    """Measure the grid that the options name, and record the run; the exit code."""
+
+    def grid(args):
+        return Grid(**{name: getattr(args, name) for name in asdict(Grid())})
+
+    return recording.run(args, "breakeven", grid, record, show)
+
+
+def show(recorded):
+    """Print the map, and how far the predictions are off."""
+    cells = breakeven.table(*recorded)
     print("Time with the prefix reused (frozen) over time without (full):\n")
     shown = cells.pivot_table(
         index=["tokens", "share"], columns="width", values="frozen", sort=False
@@ -58,8 +52,6 @@ def main(args):
     print(shown.to_string(float_format="{:.2f}".format))
     print("\nHow far the predictions are off:\n")
     print(breakeven.held_out(cells).to_string(float_format="{:.1%}".format))
-    print(f"\nWritten to {begun.out}. Next: python -m labsupport audit {begun.out}")
-    return 0
 
 
 def record(begun, grid):

@@ -5,15 +5,13 @@ To import this module is to hold the process at one thread.
 # ruff: noqa: E402 (the thread pools are set before NumPy, which makes them, is loaded)
 
 import importlib.metadata
-import sys
 
 from labsupport import machine
 
 machine.use_one_thread()
 
-from labsupport import arithmetic, enginebench, enginepaths, enginerivals, evidence
+from labsupport import arithmetic, enginebench, enginepaths, enginerivals, evidence, recording
 from labsupport.charmodel import CharConfig
-from labsupport.profile_command import threads_in_use
 
 OPTIONS = {  # name: (default, what it is)
     "n": (256, "tokens that a loop generates, from one"),
@@ -28,7 +26,7 @@ OPTIONS = {  # name: (default, what it is)
 
 def add_arguments(parser):
     """The options of the command."""
-    parser.add_argument("--out", required=True, help="a directory that does not exist yet")
+    recording.add_out(parser)
     for name, (default, said) in OPTIONS.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{said} ({default})")
     said = "measure the course's own paths alone"
@@ -36,27 +34,25 @@ def add_arguments(parser):
 
 
 def main(args):
-    """Measure, then write the run whole: 0, or 1 if it cannot be trusted, 2 for wrong options."""
-    try:
-        config = _check(args)
-        begun = evidence.begin(args.out)
-    except (OSError, TypeError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    try:
-        rows, config = record(begun, args, config)
-    except (RuntimeError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(f"{args.n} tokens from one, a token in µs, medians of {args.rounds} rounds; `times` is")
+    """Check and time all paths, and record the run; the exit code."""
+
+    def measured(begun, config):
+        return record(begun, args, config)
+
+    return recording.run(args, "bench engine", _check, measured, show)
+
+
+def show(recorded):
+    """Print the table, and what was left out of it."""
+    rows, config = recorded
+    said = f"{config['n']} tokens from one, a token in µs, medians of {config['rounds']} rounds"
+    print(f"{said}; `times` is")
     print(f"against {enginerivals.USUAL!r}, `collected` the share of the arithmetic ratio of")
     print(f"{config['arithmetic_ratio']:.1f}:\n")
     table = enginebench.table(rows, config).drop(columns=["us_low", "us_high"])
     print(table.round(3).to_string(na_rep="-"))
     for name, reason in config["left_out"].items():
         print(f"\nLeft out: {name}, since {reason}.")
-    print(f"\nWritten to {begun.out}. Next: python -m labsupport audit {begun.out}")
-    return 0
 
 
 def _check(args):
@@ -92,7 +88,7 @@ def record(begun, args, model_config):
         versions = {name: importlib.metadata.version(name) for name in enginerivals.PINS}
     off = enginebench.differences(ways, subject)
     floors, said = enginebench.floors(model_config, args.n)
-    threads = threads_in_use()
+    threads = machine.threads_in_use()
     rows = enginebench.measure(ways, floors, subject, args.rounds, args.seed)
     config = {
         **{name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in OPTIONS},

@@ -7,19 +7,18 @@ To import this module is to hold the process at one thread.
 import importlib
 import importlib.metadata
 import math
-import sys
 
 from labsupport import machine
 
 machine.use_one_thread()
 
-from labsupport import evidence, instrument, pairs, questions, rivals, timing
+from labsupport import evidence, instrument, pairs, questions, recording, rivals, timing
 from labsupport.noise import NOISES
 
 
 def add_arguments(parser):
     """The options of the command."""
-    parser.add_argument("--out", required=True, help="a directory that does not exist yet")
+    recording.add_out(parser)
     said = "times compare is asked each question under each noise (60)"
     parser.add_argument("--trials", type=int, default=60, help=said)
     said = "times each other tool is asked (10)"
@@ -30,24 +29,16 @@ def add_arguments(parser):
 
 
 def main(args):
-    """Ask, then write the run whole: 0, or 1 if it cannot be trusted, 2 for wrong options."""
-    try:
-        _check(args)
-        begun = evidence.begin(args.out)
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    try:
-        rows = record(begun, args)
-    except (RuntimeError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    """Ask all tools, and record the run; the exit code."""
+    return recording.run(args, "bench instrument", _check, record, show)
+
+
+def show(rows):
+    """Print how often each tool was right, and what each said of reuse."""
     print("Share of trials; power is the share of right verdicts on a true effect:\n")
     print(shares(rows).to_string(float_format="{:.0%}".format, na_rep="-"))
     print("\nIs reuse slower? Shares of the answers, and the ratio to full computation:\n")
     print(instrument.answers_on_reuse(rows).round(3).to_string(index=False))
-    print(f"\nWritten to {begun.out}. Next: python -m labsupport audit {begun.out}")
-    return 0
 
 
 def _check(args):
@@ -61,6 +52,7 @@ def _check(args):
     if missing := rivals.missing():
         said = f"python -m pip install {' '.join(missing)}"
         raise ValueError(f"{' and '.join(missing)} must be installed to be compared with: {said}")
+    return args
 
 
 def shares(rows):

@@ -45,6 +45,17 @@ def use_one_thread() -> None:
         sys.modules["torch"].set_num_threads(1)
 
 
+def threads_in_use() -> int | None:
+    """1, as threadpoolctl sees it, or None where it sees no pool; RuntimeError for more threads."""
+    threads = {pool["num_threads"] for pool in threadpoolctl.threadpool_info()}
+    if threads - {1}:
+        raise RuntimeError(
+            f"A library that NumPy uses runs {max(threads)} threads though it was told to run one. "
+            f"Set {THREAD_VARIABLES[1]}=1 before Python starts, and try again."
+        )
+    return 1 if threads else None
+
+
 def describe() -> dict:
     """Describe this machine and its software in plain JSON values.
 

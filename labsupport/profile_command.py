@@ -4,16 +4,13 @@ To import this module is to hold the process at one thread.
 """
 # ruff: noqa: E402 (the thread pools are set before NumPy, which makes them, is loaded)
 
-import sys
 from dataclasses import asdict, fields
-
-import threadpoolctl
 
 from labsupport import machine
 
 machine.use_one_thread()
 
-from labsupport import evidence, profile, timing
+from labsupport import evidence, profile, recording, timing
 from labsupport.profile import Case
 
 # What `evidence.write` is told of the rows of `profile.measure`.
@@ -31,45 +28,37 @@ HELP = {
 
 def add_arguments(parser):
     """The options of the command: --out, and one for each field of a Case."""
-    parser.add_argument("--out", required=True, help="a directory that does not exist yet")
+    recording.add_out(parser)
     for field in fields(Case):
         said = f"{HELP[field.name]} ({field.default})"
         parser.add_argument(f"--{field.name}", type=int, default=field.default, help=said)
 
 
 def main(args):
-    """Measure, then write the run whole: 0, or 1 if it cannot be trusted, 2 for wrong options."""
-    try:
-        case = Case(**{field.name: getattr(args, field.name) for field in fields(Case)})
-    except ValueError as error:
-        print(f"{error}. See: python -m labsupport profile --help", file=sys.stderr)
-        return 2
-    try:
-        begun = evidence.begin(args.out)
-    except OSError as error:
-        print(error, file=sys.stderr)
-        return 2
+    """Measure the case that the options name, and record the run; the exit code."""
 
-    try:
-        rows, config = record(begun, case)
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
-        return 1
+    def case(args):
+        return Case(**{field.name: getattr(args, field.name) for field in fields(Case)})
+
+    return recording.run(args, "profile", case, record, show)
+
+
+def show(recorded):
+    """Print the medians, and what the clock's stamps cost."""
+    rows, config = recorded
     medians = profile.medians_us(rows)
     print("Medians in µs; those of the parts need not add up to the median total:\n")
     print(medians.to_string(float_format="{:.1f}".format))
     cost_us = config["stamps"] * config["stamp_cost_ns"] / 1000
     share = cost_us / medians["total"].min()
     print(f"\nThe stamps cost a query about {cost_us:.2f} µs, {share:.2%} of the fastest path.")
-    print(f"Written to {begun.out}. Next: python -m labsupport audit {begun.out}")
-    return 0
 
 
 def record(begun, case):
     """Measure the case and write the run: its rows and its configuration.
 
-    Raises RuntimeError, and nothing is written, if the libraries use more than one thread, if
-    outputs disagreed or if the code changed meanwhile.
+    Raises RuntimeError or ValueError, and nothing is written, if the libraries use more than one
+    thread, if outputs disagreed or if the code changed meanwhile.
     """
     config = {
         **asdict(case),
@@ -78,23 +67,20 @@ def record(begun, case):
     }
     rows = profile.measure(case)
     options = [f"--{name}={value}" for name, value in asdict(case).items()]
-    try:
-        evidence.write(
-            begun,
-            rows,
-            command=["python", "-m", "labsupport", "profile", f"--out={begun.out}", *options],
-            config=config,
-            factors={
-                "seed": range(case.seeds),
-                "round": range(case.rounds),
-                "path": profile.PATHS,
-            },
-            **BOOKS,
-            warmed=f"{profile.WARMUPS} queries of each path for each seed, before its rounds",
-            excluded="the warm-ups, and the building of models and stores",
-        )
-    except ValueError as error:
-        raise RuntimeError(error) from error
+    evidence.write(
+        begun,
+        rows,
+        command=["python", "-m", "labsupport", "profile", f"--out={begun.out}", *options],
+        config=config,
+        factors={
+            "seed": range(case.seeds),
+            "round": range(case.rounds),
+            "path": profile.PATHS,
+        },
+        **BOOKS,
+        warmed=f"{profile.WARMUPS} queries of each path for each seed, before its rounds",
+        excluded="the warm-ups, and the building of models and stores",
+    )
     return rows, config
 
 
@@ -108,18 +94,7 @@ def protocol():
         "dtype": "float64",
         "warmups": profile.WARMUPS,
         "tolerance": profile.TOLERANCE,
-        "threads": threads_in_use(),
+        "threads": machine.threads_in_use(),
         "stamps": profile.N_STAMPS,
         "stamp_cost_ns": timing.clock_cost_ns(),
     }
-
-
-def threads_in_use():
-    """1, as threadpoolctl sees it, or None where it sees no pool; RuntimeError for more threads."""
-    threads = {pool["num_threads"] for pool in threadpoolctl.threadpool_info()}
-    if threads - {1}:
-        raise RuntimeError(
-            f"A library that NumPy uses runs {max(threads)} threads though it was told to run one. "
-            f"Set {machine.THREAD_VARIABLES[1]}=1 before Python starts, and try again."
-        )
-    return 1 if threads else None

@@ -2,21 +2,23 @@
 
 To import this module is to hold the process at one thread.
 """
+# ruff: noqa: E402 (the thread pools are set before NumPy, which makes them, is loaded)
 
-import sys
 from dataclasses import asdict
 
-from labsupport.profile_command import threads_in_use  # first: it sets the threads
+from labsupport import machine
 
-from labsupport import evidence, sweep  # isort: skip
-from labsupport.loops import PATHS  # isort: skip
-from labsupport.sweep import QUICK, Grid  # isort: skip
+machine.use_one_thread()
+
+from labsupport import evidence, recording, sweep
+from labsupport.loops import PATHS
+from labsupport.sweep import QUICK, Grid
 
 
 def add_arguments(parser):
     """The options of the command: --out, --quick, and those of a Grid."""
     default = Grid()
-    parser.add_argument("--out", required=True, help="a directory that does not exist yet")
+    recording.add_out(parser)
     cells = f'widths and tokens ("{default.cells[0]}" to "{default.cells[-1]}")'
     parser.add_argument("--cells", nargs="+", help=cells)
     parser.add_argument("--paths", nargs="+", help=f"of {', '.join(PATHS)} (all)")
@@ -27,29 +29,15 @@ def add_arguments(parser):
 
 
 def main(args):
-    """Measure, then write the run whole: 0, or 1 if it cannot be trusted, 2 for wrong options."""
+    """Measure the grid that the options name, and record the run; the exit code."""
+    return recording.run(args, "sweep", grid_of, record, show)
+
+
+def grid_of(args):
+    """The Grid that the options name; ValueError or TypeError for what is none."""
     grid = asdict(QUICK if args.quick else Grid())
-    for name in ("cells", "paths", "rounds"):
-        if getattr(args, name) is not None:
-            grid[name] = getattr(args, name)
-    try:
-        grid = Grid(**grid)
-    except ValueError as error:
-        print(f"{error}. See: python -m labsupport sweep --help", file=sys.stderr)
-        return 2
-    try:
-        begun = evidence.begin(args.out)
-    except OSError as error:
-        print(error, file=sys.stderr)
-        return 2
-    try:
-        cells = sweep.table(*record(begun, grid))
-    except (RuntimeError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    show(cells, [path for path in grid.paths if path != "uncached"])
-    print(f"\nWritten to {begun.out}. Next: python -m labsupport audit {begun.out}")
-    return 0
+    given = {name: getattr(args, name) for name in ("cells", "paths", "rounds")}
+    return Grid(**grid | {name: level for name, level in given.items() if level is not None})
 
 
 def record(begun, grid):
@@ -58,6 +46,7 @@ def record(begun, grid):
     Raises RuntimeError or ValueError, and nothing is written, if the libraries use more than one
     thread, if logits disagreed or if the code changed meanwhile.
     """
+    threads = machine.threads_in_use()
     rows, rates = sweep.measure(grid)
     config = {
         **asdict(grid),
@@ -65,7 +54,7 @@ def record(begun, grid):
         "dtype": "float32",
         "prelude": sweep.PRELUDE,
         "tolerance": sweep.TOLERANCE,
-        "threads": threads_in_use(),
+        "threads": threads,
         "rates": rates,
     }
     options = ["--rounds", str(grid.rounds), "--cells", *grid.cells, "--paths", *grid.paths]
@@ -86,9 +75,10 @@ def record(begun, grid):
     return rows, rates
 
 
-def show(cells, cached):
+def show(recorded):
     """Print what was measured and how far the predictions are off."""
-    percent, cells = "{:.1%}".format, cells.set_index("cell")
+    percent, cells = "{:.1%}".format, sweep.table(*recorded).set_index("cell")
+    cached = [path for path in PATHS if path in cells]
     print("Milliseconds a loop:\n")
     milliseconds = cells[[f"{path}_ns" for path in ("uncached", *cached)]] / 1e6
     print(

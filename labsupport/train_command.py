@@ -4,7 +4,6 @@ To import this module is to hold the process at one thread, so that sums are tak
 """
 # ruff: noqa: E402 (the thread pools are set before NumPy and torch, which make them, are loaded)
 
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ machine.use_one_thread()
 
 import numpy as np
 
-from labsupport import charweights, corpus, evidence, training
+from labsupport import charweights, corpus, evidence, recording, training
 from labsupport.charmodel import CharConfig
 from labsupport.training import RECORD, TEXT, WEIGHTS, Plan
 
@@ -25,7 +24,7 @@ SAME_LOSS = 0.02  # nats; other machines round otherwise, and the difference gro
 def add_arguments(parser):
     """The options of the command."""
     plan = Plan()
-    parser.add_argument("--out", required=True, help="a directory that does not exist yet")
+    recording.add_out(parser)
     parser.add_argument(
         "--corpus",
         default="recorded",
@@ -38,27 +37,27 @@ def add_arguments(parser):
 
 
 def main(args):
-    """Train, then write the run whole: 0, or 1 if it cannot be trusted, 2 for wrong options."""
-    try:
-        plan = replace(Plan(), steps=args.steps, seed=args.seed)
-        text = read_text(args.corpus)
-        begun = evidence.begin(args.out)
-    except (OSError, ValueError) as error:
-        print(f"{error}\nSee: python -m labsupport train --help", file=sys.stderr)
-        return 2
+    """Train as the options say, and record the run; the exit code."""
     config = CharConfig(**QUICK) if args.quick else CharConfig()
     command = ["python", "-m", "labsupport", "train", f"--out={args.out}", f"--steps={args.steps}"]
     command += [f"--seed={args.seed}", f"--corpus={args.corpus}", *["--quick"] * args.quick]
-    try:
-        rows, weights = record(begun, config, text, plan, command)
-    except (ArithmeticError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
+
+    def plan_and_text(args):
+        return replace(Plan(), steps=args.steps, seed=args.seed), read_text(args.corpus)
+
+    def trained(begun, meant):
+        plan, text = meant
+        return config, text, plan, *record(begun, config, text, plan, command)
+
+    return recording.run(args, "train", plan_and_text, trained, show)
+
+
+def show(trained):
+    """Print the losses, and whether the recorded weights are reproduced."""
+    *_, rows, _ = trained
     print("Mean losses in nats a character:\n")
     print(rows.to_string(index=False, float_format="{:.3f}".format))
-    print("\n" + compared(config, text, plan, rows, weights))
-    print(f"Written to {begun.out}. Next: python -m labsupport audit {begun.out}")
-    return 0
+    print("\n" + compared(*trained))
 
 
 def read_text(source):

@@ -7,13 +7,12 @@ candidates are picked, and in the phase `confirm`, which alone decides whether t
 """
 
 import itertools
-import sys
 
 import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from labsupport import evidence, machine, timing
+from labsupport import evidence, machine, recording, timing
 from labsupport.serving import (
     CACHES,
     CAPACITY,
@@ -98,37 +97,36 @@ def confirmed(rows: pd.DataFrame) -> pd.DataFrame:
 
 def add_arguments(parser) -> None:
     """The options of `python -m labsupport warmcold`."""
-    parser.add_argument("--out", required=True, help="a directory that does not exist yet")
+    recording.add_out(parser)
     parser.add_argument("--rounds", type=int, default=21, help="rounds a cell and phase (21)")
     parser.add_argument("--seed", type=int, default=0)
 
 
 def main(args) -> int:
-    """Search, confirm, write the run: 0, or 1 if it cannot be trusted, 2 for wrong options.
+    """Search, confirm, and record the run; the exit code. Nothing is written when interrupted."""
+    return recording.run(args, "warmcold", _checked, _measured, show)
 
-    Nothing is written when interrupted.
-    """
-    try:
-        if args.rounds < MIN_ROUNDS:
-            raise ValueError(f"--rounds must be at least {MIN_ROUNDS}, not {args.rounds}")
-        if args.seed < 0:
-            raise ValueError(f"--seed must be 0 or more, not {args.seed}")
-        begun = evidence.begin(args.out)
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 2
+
+def _checked(args):
+    if args.rounds < MIN_ROUNDS:
+        raise ValueError(f"--rounds must be at least {MIN_ROUNDS}, not {args.rounds}")
+    if args.seed < 0:
+        raise ValueError(f"--seed must be 0 or more, not {args.seed}")
+    return args
+
+
+def _measured(begun, args) -> pd.DataFrame:
     machine.use_one_thread()
     rows = [row for phase in PHASES for row in _times(phase, args.rounds, args.seed, GRID)]
     table = pd.DataFrame(rows)
-    try:
-        record(begun, table, args)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
+    record(begun, table, args)
+    return table
+
+
+def show(table: pd.DataFrame) -> None:
+    """Print what the search found, and how much of it was measured again."""
     print(f"search: {searched(table)['verdict'].value_counts().to_dict()}")
     print(f"slower in the search, measured again: {len(confirmed(table))} cells")
-    print(f"Written to {begun.out}. Next: python -m labsupport audit {begun.out}")
-    return 0
 
 
 def record(begun: evidence.Begun, rows: pd.DataFrame, args) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Error, sync_playwright
 
+from labsupport import machine
+
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"
 ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -24,6 +26,24 @@ NO_BROWSER = """No browser could be started. The site tests need one. Do one of 
 def read(name):
     """The text of a file of the repository."""
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def course(*words, python=("-m", "labsupport")):
+    """What a command of the course printed: `python -m labsupport` with these words, which succeeds.
+
+    The libraries are told to use two threads, so that a command that needs one has to say so itself.
+    """
+    two = dict.fromkeys(machine.THREAD_VARIABLES, "2")
+    done = subprocess.run(
+        [sys.executable, *python, *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        env=os.environ | two,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):

@@ -79,7 +79,10 @@ def intervals(ax, along="y"):
 
 
 def check_labels(fig, x, y):
-    """Outer axes say what they show, and "log" if and only if they are; None: ticks are words."""
+    """Outer axes say what they show, and "log" if and only if they are; None: ticks are words.
+
+    "" stands for any words: panels of different things.
+    """
     panels = [ax for ax in fig.axes if ax.get_label() != "<colorbar>"]
     wanted = [(ax.xaxis, x) for ax in panels if ax.get_subplotspec().is_last_row()]
     wanted += [(ax.yaxis, y) for ax in panels if ax.get_subplotspec().is_first_col()]
@@ -88,6 +91,7 @@ def check_labels(fig, x, y):
         if words_of_label is None:
             assert all(text[0].isalpha() for text in ticks(axis).values())
         else:
+            assert said
             assert words_of_label in said
         assert (axis.get_scale() == "log" or doubles(axis)) == ("log" in said)
 

@@ -2,15 +2,13 @@
 
 import gc
 import math
-import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import course
 
 from labsupport import __main__ as cli
 from labsupport import breakeven, costmodel, evidence
@@ -218,17 +216,7 @@ def test_a_case_of_ones_own_is_measured_and_predicted_at_its_own_shape():
 def run(tmp_path_factory):
     """The directory of a small run, and what the command printed."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    command = [sys.executable, "-m", "labsupport", "breakeven", "--out", str(out), *OPTIONS]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "2"},  # the command holds them at one
-    )
-    assert done.returncode == 0, done.stderr
-    return out, done.stdout
+    return out, course("breakeven", "--out", out, *OPTIONS).stdout
 
 
 def test_a_run_audits_and_says_what_was_done(run):

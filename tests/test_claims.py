@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from doctoring import check_that_it_follows
 
 from labsupport import claims, claims_stall, ledger, scoring, traces
 from labsupport import evidence as recorded
@@ -317,14 +318,7 @@ def test_every_claim_is_doctored_once():
 
 @pytest.mark.parametrize("id", sorted(DOCTORED))
 def test_a_doctored_figure_changes_the_verdict(id):
-    claim = STALL[id]
-    figures, evidence, verdict = DOCTORED[id]
-    before = claim.finding(EVIDENCE)
-    doctored = replace(claim, figures=claim.figures | (figures or {}))
-    after = doctored.finding(evidence() if evidence else EVIDENCE)
-    assert after.verdict == verdict, after.found
-    assert before.verdict != after.verdict, before.found
-    assert before.found != after.found or figures
+    check_that_it_follows(STALL[id], EVIDENCE, *DOCTORED[id])
 
 
 def test_the_ledger_holds_several_of_each_kind():

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import sample_claims as sample
 import torch
+from doctoring import check_that_it_follows, doctored
 
 from labsupport import (
     arithmetic,
@@ -322,22 +323,13 @@ def test_every_claim_is_doctored_once():
 
 @pytest.mark.parametrize("number", sorted(DOCTORED))
 def test_a_doctored_figure_changes_the_verdict(number):
-    claim = CLAIMS[number]
-    figures, evidence, verdict = DOCTORED[number]
-    before = claim.finding(BASE)
-    after = replace(claim, figures=claim.figures | (figures or {})).finding(
-        evidence() if evidence else BASE
-    )
-    assert after.verdict == verdict, after.found
-    assert before.verdict != after.verdict, before.found
-    assert before.found != after.found or figures
+    check_that_it_follows(CLAIMS[number], BASE, *DOCTORED[number])
 
 
 @pytest.mark.parametrize("case", EDGES)
 def test_a_verdict_has_an_edge(case):
     number, figures, evidence, verdict = EDGES[case]
-    claim = CLAIMS[number]
-    found = replace(claim, figures=claim.figures | (figures or {})).finding(evidence())
+    found = doctored(CLAIMS[number], figures, evidence())
     assert found.verdict == verdict, found.found
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import course
 from hypothesis import given
 from hypothesis import strategies as st
 
 from labsupport import __main__ as cli
-from labsupport import decoder, evidence, profile, profile_command, timing
+from labsupport import decoder, evidence, machine, profile, profile_command, timing
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.kvcache import KVCache
 from labsupport.prefix import FrozenDecoder
@@ -341,11 +342,7 @@ def test_sizes_are_ints(wrong):
 def run(tmp_path_factory):
     """The directory of a small run, and what the command printed."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    command = [sys.executable, "-m", "labsupport", "profile", "--out", str(out), *OPTIONS]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, encoding="utf-8", errors="replace"
-    )
-    assert done.returncode == 0, done.stderr
+    done = course("profile", "--out", out, *OPTIONS)
     return out, done.stdout, done.stderr
 
 
@@ -456,7 +453,7 @@ def test_outputs_that_disagree_are_not_recorded(tmp_path, disagreeing, capsys):
 
 def test_more_than_one_thread_is_refused(tmp_path, monkeypatch, capsys):
     pools = [{"num_threads": 1}, {"num_threads": 2}]
-    monkeypatch.setattr(profile_command.threadpoolctl, "threadpool_info", lambda: pools)
+    monkeypatch.setattr(machine.threadpoolctl, "threadpool_info", lambda: pools)
     monkeypatch.setattr(profile, "measure", never)
     assert cli.main(["profile", "--out", str(tmp_path / "run"), *OPTIONS]) == 1
     message = capsys.readouterr().err
@@ -467,8 +464,8 @@ def test_more_than_one_thread_is_refused(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(("pools", "told"), [([], None), ([{"num_threads": 1}] * 2, 1)])
 def test_the_threads_are_told_as_seen(monkeypatch, pools, told):
-    monkeypatch.setattr(profile_command.threadpoolctl, "threadpool_info", lambda: pools)
-    assert profile_command.threads_in_use() == told
+    monkeypatch.setattr(machine.threadpoolctl, "threadpool_info", lambda: pools)
+    assert machine.threads_in_use() == told
 
 
 WATCH = """

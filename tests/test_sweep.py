@@ -1,19 +1,17 @@
 """The sweep is measured whole and in turns; its table follows from rows and rates alone."""
 
 import gc
-import os
 import random
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import course
 
 from labsupport import __main__ as cli
-from labsupport import arithmetic, evidence, loops, rates, roofline, stepwork, sweep
+from labsupport import arithmetic, evidence, loops, machine, rates, roofline, stepwork, sweep
 from labsupport.loops import PATHS
 from labsupport.sweep import CELLS, QUICK, Grid, config_of, held_out, table
 
@@ -238,17 +236,8 @@ def test_held_out_errors_are_absolute_and_relative(measured):
 def run(tmp_path_factory):
     """The directory of a small run, and what the command printed."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    options = ["sweep", "--out", str(out), "--rounds", "6", "--cells", *TINY]
-    done = subprocess.run(
-        [sys.executable, "-c", SMALL_RATES, *options],
-        cwd=ROOT,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "2"},  # the command holds them at one
-    )
-    assert done.returncode == 0, done.stderr
-    return out, done.stdout
+    options = ["sweep", "--out", out, "--rounds", "6", "--cells", *TINY]
+    return out, course(*options, python=("-c", SMALL_RATES)).stdout
 
 
 def test_a_run_audits_and_says_what_was_done(run):
@@ -329,6 +318,14 @@ def test_rows_that_disagree_are_not_recorded(tmp_path, monkeypatch, measured, ca
     assert cli.main(["sweep", "--out", str(tmp_path / "run"), *options]) == 1
     assert "the outputs did not agree" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_threads_are_looked_at_before_anything_is_measured(tmp_path, monkeypatch, capsys):
+    pools = [{"num_threads": 2}]
+    monkeypatch.setattr(machine.threadpoolctl, "threadpool_info", lambda: pools)
+    monkeypatch.setattr(sweep, "measure", lambda grid: pytest.fail("measured"))
+    assert cli.main(["sweep", "--out", str(tmp_path / "run")]) == 1
+    assert "runs 2 threads" in capsys.readouterr().err
 
 
 def test_quick_is_the_grid_that_a_page_measures(tmp_path, monkeypatch, measured):

@@ -2,16 +2,14 @@
 
 import argparse
 import math
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sample_run
 import torch
+from conftest import course
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -366,11 +364,7 @@ def test_the_text_can_be_that_of_the_pages():
 
 
 def test_the_command_runs_on_one_thread(tmp_path, text_file):
-    command = [sys.executable, "-m", "labsupport", "train", "--quick", "--steps", "2"]
-    command += ["--corpus", str(text_file), "--out", str(tmp_path / "run")]
-    two = {**os.environ, **dict.fromkeys(machine.THREAD_VARIABLES, "2")}
-    done = subprocess.run(command, cwd=ROOT, env=two, capture_output=True, encoding="utf-8")
-    assert done.returncode == 0, done.stderr
+    course("train", "--quick", "--steps", 2, "--corpus", text_file, "--out", tmp_path / "run")
     manifest = evidence.read(tmp_path / "run").manifest
     pools = manifest["machine"]["thread_pools"]
     assert {pool["threads"] for pool in pools} <= {1, None}

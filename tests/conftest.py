@@ -29,9 +29,9 @@ def read(name):
 
 
 def course(*words, python=("-m", "labsupport")):
-    """What a command of the course printed: `python -m labsupport` with these words, which succeeds.
+    """A command of the course, `python -m labsupport` with these words, run; it must succeed.
 
-    The libraries are told to use two threads, so that a command that needs one has to say so itself.
+    The libraries are told to use two threads: a command that needs one has to say so itself.
     """
     two = dict.fromkeys(machine.THREAD_VARIABLES, "2")
     done = subprocess.run(

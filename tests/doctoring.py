@@ -4,7 +4,7 @@ from dataclasses import replace
 
 
 def doctored(claim, figures, evidence):
-    """What the check finds with these figures of the source in the place of its own, or with None."""
+    """What the check finds with these figures in the place of the source's; None: with its own."""
     return replace(claim, figures=claim.figures | (figures or {})).finding(evidence)
 
 

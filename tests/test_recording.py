@@ -9,7 +9,7 @@ from labsupport import evidence, recording
 
 @pytest.fixture
 def run(tmp_path):
-    """A call of `recording.run` whose parts give what is given, or raise it; and what was called."""
+    """Calls `recording.run` with parts that give or raise what is given: (code, calls, args)."""
 
     def call(out=tmp_path / "run", **given):
         called = []

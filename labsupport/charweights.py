@@ -34,20 +34,23 @@ def model(config, weights):
     return made
 
 
+def decoder_config(config, dtype):
+    """The sizes of a `CharConfig` as those of a NumPy `Decoder`."""
+    return DecoderConfig(
+        vocab_size=config.vocab_size,
+        n_positions=config.context,
+        d_model=config.d_model,
+        n_layers=config.n_blocks,
+        n_heads=config.n_heads,
+        n_kv_heads=config.n_kv_heads,
+        dtype=dtype,
+    )
+
+
 def numpy_decoder(config, weights):
     """The same model as the plain NumPy `Decoder` of chapter 1; raises as `model` does."""
-    made = Decoder(
-        DecoderConfig(
-            vocab_size=config.vocab_size,
-            n_positions=config.context,
-            d_model=config.d_model,
-            n_layers=config.n_blocks,
-            n_heads=config.n_heads,
-            n_kv_heads=config.n_kv_heads,
-            dtype=next(iter(weights.values()), np.zeros(1)).dtype,  # `check` names what lacks
-        ),
-        seed=0,
-    )
+    dtype = next(iter(weights.values()), np.zeros(1)).dtype  # `check` names what lacks
+    made = Decoder(decoder_config(config, dtype), seed=0)
     check(made.weights, weights)
     made.weights = dict(weights)
     return made

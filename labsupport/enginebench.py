@@ -20,7 +20,7 @@ import torch
 from tqdm import tqdm
 
 from labsupport import arithmetic, charcache, charweights, evidence, rates
-from labsupport.decoder import DecoderConfig, random_weights
+from labsupport.decoder import random_weights
 from labsupport.enginepaths import PINNED
 from labsupport.enginerivals import NO_CACHE, USUAL
 from labsupport.pairs import ratio_of_pairs
@@ -59,10 +59,7 @@ def subject(config, n, seed=0):
 
     Raises ValueError when n tokens do not fit the context, or no seed of a hundred is free of ties.
     """
-    c = config
-    sizes = DecoderConfig(
-        c.vocab_size, c.context, c.d_model, c.n_blocks, c.n_heads, c.n_kv_heads, np.float32
-    )
+    sizes = charweights.decoder_config(config, np.float32)
     for tried in range(seed, seed + 100):
         weights = random_weights(sizes, tried)
         exact = charweights.model(config, {k: w.astype(np.float64) for k, w in weights.items()})

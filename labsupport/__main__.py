@@ -1,4 +1,4 @@
-"""The command line: `python -m labsupport COMMAND`, one command a line of the table below.
+"""The command line: `python -m labsupport COMMAND`, one command a line of `commands.toml`.
 
 A command's module is imported only when it is called, so that it can set the number of threads
 before NumPy is loaded. It offers `add_arguments(parser)` and `main(args) -> exit code`.
@@ -7,18 +7,12 @@ before NumPy is loaded. It offers `add_arguments(parser)` and `main(args) -> exi
 import argparse
 import importlib
 import sys
+import tomllib
+from pathlib import Path
 
 PURPOSE = "Measure, record and audit the runs of The Price of Remembering."
 
-COMMANDS = {  # name: (module, what it does)
-    "audit": ("labsupport.audit_command", "check that recorded evidence is what was recorded"),
-    "bench": ("labsupport.bench_command", "put instruments to the test and record the run"),
-    "breakeven": ("labsupport.breakeven_command", "map where reuse wins and record the run"),
-    "profile": ("labsupport.profile_command", "time a query with and without reuse, in parts"),
-    "sweep": ("labsupport.sweep_command", "time generation with and without a cache, by size"),
-    "train": ("labsupport.train_command", "train the character model and record its weights"),
-    "warmcold": ("labsupport.warmcold", "time growing caches, cold and warm, and record the run"),
-}
+COMMANDS = tomllib.loads((Path(__file__).parent / "commands.toml").read_text(encoding="utf-8"))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,10 +23,11 @@ def main(argv: list[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(prog="python -m labsupport", description=PURPOSE)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (module, purpose) in COMMANDS.items():
+    for name, told in COMMANDS.items():
+        purpose = told["purpose"]
         command = commands.add_parser(name, help=purpose, description=purpose)
         if argv[:1] == [name]:
-            chosen = importlib.import_module(module)
+            chosen = importlib.import_module(told["module"])
             chosen.add_arguments(command)
 
     args = parser.parse_args(argv)

@@ -31,7 +31,7 @@ BOOK = {
     "_static/tiny.css": "p {}\n",
     "chapters/one.md": LESSON % "from labsupport import top\nprint(top.VALUE)",
     "chapters/two.md": LESSON % "import labsupport.other\nprint('two')",
-    "labsupport/__init__.py": "",
+    "labsupport/__init__.py": "STYLE = 'course.mplstyle'\n",
     "labsupport/top.py": "from labsupport.middle import VALUE\n",
     "labsupport/middle.py": "def f():\n    from . import deep\n\nVALUE = 1\n",
     "labsupport/deep.py": "RUN = 'run-a'\n",
@@ -39,6 +39,7 @@ BOOK = {
     "labsupport/unused.py": "",
     "labsupport/__main__.py": "",
     "labsupport/course.mplstyle": "lines.linewidth: 2\n",
+    "labsupport/README.md": "top, middle, other\n",
     "evidence/run-a/raw.csv": "1\n",
     "evidence/run-b/raw.csv": "1\n",
 }

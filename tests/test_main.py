@@ -116,7 +116,7 @@ def test_no_command_is_imported_before_it_is_called():
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_each_command_has_what_the_table_needs(name, capsys):
-    module = importlib.import_module(cli.COMMANDS[name][0])
+    module = importlib.import_module(cli.COMMANDS[name]["module"])
     assert callable(module.main)
     with pytest.raises(SystemExit) as stopped:
         cli.main([name, "--help"])
@@ -135,7 +135,7 @@ def test_a_command_is_added_in_one_line(monkeypatch, capsys, tmp_path):
 
     added.main = main
     monkeypatch.setitem(sys.modules, "added", added)
-    monkeypatch.setitem(cli.COMMANDS, "added", ("added", "does something"))
+    monkeypatch.setitem(cli.COMMANDS, "added", {"module": "added", "purpose": "does it"})
     assert cli.main(["added", "--out", "x"]) == 2
     assert capsys.readouterr().err == "x exists already\n"
     assert cli.main(["added", "--out", "interrupted"]) == 130

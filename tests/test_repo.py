@@ -140,16 +140,16 @@ def test_what_labsupport_imports_is_required_and_pinned():
 
 
 def layers():
-    """module -> layer, from the table in the docstring of labsupport."""
-    table = ast.get_docstring(ast.parse(read("labsupport/__init__.py")))
-    parts = re.split(rf"(?m)^({'|'.join(LAYERS)})\b", table)[1:]
+    """module -> layer, from the table in the package's README."""
+    parts = re.split(rf"(?m)^\*\*({'|'.join(LAYERS)})\*\*", read("labsupport/README.md"))[1:]
     found = {}
     for layer, text in zip(parts[::2], parts[1::2], strict=True):
-        for module in set(re.findall(r"\w+", text)) & set(MODULES):
-            assert module not in found, f"{module} stands in two layers"
+        for module in re.findall(r"`(\w+)`", text):
+            assert module in MODULES, f"labsupport/README.md names {module}, which is not there"
+            assert module not in found, f"{module} stands there twice"
             found[module] = layer
     missing = sorted(set(MODULES) - set(found))
-    assert not missing, f"the table in labsupport/__init__.py lacks {', '.join(missing)}"
+    assert not missing, f"labsupport/README.md lacks {', '.join(missing)}"
     return found
 
 

@@ -137,9 +137,10 @@ def computes_evidence_name(text: str) -> bool:
 def input_files(cells: list[str], root: Path) -> list[Path]:
     """The files that the results of these code cells depend on, sorted.
 
-    They are the modules of labsupport that the cells import or mention, the package's other files
-    (the figures' style), each directory of evidence/ whose name occurs as a word in the cells or in
-    those modules, and requirements.txt. Where a name of evidence is computed, every run counts.
+    They are the modules of labsupport that the cells import or mention, what else of the package
+    these name (the figures' style), each directory of evidence/ whose name occurs as a word in the
+    cells or in those modules, and requirements.txt. Where a name of evidence is computed, every run
+    counts.
     """
     package, evidence = root / PACKAGE, root / "evidence"
     text = "\n".join(cells)
@@ -149,10 +150,9 @@ def input_files(cells: list[str], root: Path) -> list[Path]:
         direct = all_modules(package)
     modules = [package / f"{name}.py" for name in import_closure(direct, package)]
     files = [*modules, root / "requirements.txt"]
-    if modules:
-        files += [path for path in files_in(package) if path.suffix != ".py"]
-
     texts = [text, *(path.read_text(encoding="utf-8") for path in modules)]
+    others = [path for path in files_in(package) if path.suffix != ".py"]
+    files += [path for path in others if any(path.name in text for text in texts)]
     every_run = any(map(computes_evidence_name, texts))
     words = set(re.findall(r"[\w-]+", "\n".join(texts)))
     for path in files_in(evidence):

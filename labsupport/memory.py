@@ -5,7 +5,8 @@
 The two stands for keys and values. It has no place in a latent cache, which stores one vector a
 token and layer from which both are made (arXiv:2405.04434, section 2.1). The head's width is given
 in its own right: n_heads x head_dim need not be d_model. A layer with a window keeps its last
-tokens only, so its share stops growing.
+tokens only, so its share stops growing. The token just read is among them: an implementation that
+forgets, between steps, what the next step will not see keeps one fewer.
 
 Counted are the numbers that are stored. Storage reserved and not used, the scales of integer
 formats and copies that are alive for a moment come on top.

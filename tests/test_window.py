@@ -151,9 +151,9 @@ class RingAgainstDict(RuleBasedStateMachine):
             says = "only"
         elif there >= set(range(max(0, n - self.size + 1), n)):
             self.cache.truncate(n)
-            self.slots = {s: row for s, row in slots.items() if row[0] < n}
-            self.before, self.n = dict(self.slots), n
-            self.n_before = min(self.n_before, n)
+            self.slots, self.n = {s: row for s, row in slots.items() if row[0] < n}, n
+            if n <= self.n_before:
+                self.before, self.n_before = dict(self.slots), n
             return
         else:
             says = "were overwritten"

@@ -26,14 +26,14 @@ def _points(ax, x, middle, low, high, **look):
     ax.errorbar(x, middle, np.array([middle - low, high - middle]), capsize=3, ls="none", **look)
 
 
-def _told_apart(names, looks):
+def told_apart(names, looks):
     """(name, look) of each; ValueError for more names than looks: none may be lost."""
     if len(names) > len(looks):
         raise ValueError(f"at most {len(looks)} can be told apart, not {', '.join(names)}")
     return zip(names, looks, strict=False)
 
 
-def _log(ax, side, ticks=None):
+def log_axis(ax, side, ticks=None):
     """A log axis, its ticks plain numbers: those given, or 1, 2 and 5 times powers of ten."""
     ax.set(**{f"{side}scale": "log"})
     axis = {"x": ax.xaxis, "y": ax.yaxis}[side]
@@ -67,7 +67,7 @@ def redundancy(changes: pd.DataFrame) -> plt.Figure:
     fig, ax = plt.subplots(figsize=(7.2, 3.6))
     zero = _log_from_zero(ax, "y", changes.to_numpy())
     places = np.arange(len(changes))
-    for i, (name, (color, marker)) in enumerate(_told_apart(changes.columns, LOOKS)):
+    for i, (name, (color, marker)) in enumerate(told_apart(changes.columns, LOOKS)):
         beside = places + 0.06 * (i - (changes.shape[1] - 1) / 2)  # so that none hides another
         drawn = changes[name].replace(0, zero)
         ax.plot(beside, drawn, f"-{marker}", color=color, lw=1.2, label=name)
@@ -93,8 +93,8 @@ def speedups(cells: pd.DataFrame, source: pd.DataFrame, by: str, paths: list[str
         below.plot(x, 100 * cells[f"{path}_share"], f"-{marker}", color=color, lw=1.2)
     above.plot(source.index, source["measured"], label="source's clock", **SOURCE)
     below.plot(source.index, 100 * source["measured"] / source["arithmetic"], **SOURCE)
-    _log(below, "x", sorted({*x, *source.index}))
-    _log(above, "y")
+    log_axis(below, "x", sorted({*x, *source.index}))
+    log_axis(above, "y")
     above.set(ylabel="uncached / cached\n(log scale)")
     below.set(ylabel="collected share (%)", xlabel=f"{named} (log scale)")
     below.set_ylim(bottom=0)
@@ -113,16 +113,16 @@ def growth(n, times_ms: dict, fitted: dict) -> plt.Figure:
     )
     n = np.asarray(n, float)
     dense = np.geomspace(n.min(), n.max(), 60)
-    for side, (color, marker) in _told_apart(times_ms, LOOKS):
+    for side, (color, marker) in told_apart(times_ms, LOOKS):
         above.plot(n, times_ms[side], marker, color=color, label=f"{side}, measured")
-        for name, style in _told_apart(fitted[side], STYLES):
+        for name, style in told_apart(fitted[side], STYLES):
             fit = fitted[side][name]
             curve = sum(c * dense**power for power, c in fit.terms.items())
             above.plot(dense, curve, style, color=color, lw=1.2, label=f"{side}, {name}")
             below.plot(n, 100 * fit.misses, f"{style}{marker}", color=color, lw=1.2, ms=4)
     below.axhline(0, color="#777777", lw=0.8)
-    _log(below, "x", n)
-    _log(above, "y")
+    log_axis(below, "x", n)
+    log_axis(above, "y")
     above.set(ylabel="time of a loop (ms, log scale)")
     below.set(ylabel="miss of the fit (%)", xlabel="tokens generated (log scale)")
     above.legend(ncol=2, **ABOVE)
@@ -172,7 +172,7 @@ def collected(cells: pd.DataFrame, bound, paths: list[str]) -> plt.Figure:
         _points(ax, x, *interval, color=color, marker=marker, label=f"{path}, measured")
         ax.plot(x, cells[f"{path}_predicted"] / promised, "--", color=color, lw=1.2,
                 label=f"{path}, predicted")  # fmt: skip
-    _log(ax, "x", x)
+    log_axis(ax, "x", x)
     ax.set(xlabel="width d_model (log scale)", ylabel="collected share (%)")
     ax.set_ylim(bottom=0)
     ax.legend(ncol=3, **ABOVE)
@@ -197,7 +197,7 @@ def ladder(table: pd.DataFrame, rungs: list, rivals: list, predicted_us, floor_u
     ax.axvline(floor_us, color="#777777", ls="--", label="floor")
     ax.set_yticks(np.arange(len(names)), names)
     ax.invert_yaxis()
-    _log(ax, "x")
+    log_axis(ax, "x")
     ax.set(xlabel="time of a token (µs, log scale)")
     ax.legend(ncol=4, **ABOVE)
     return fig

@@ -161,7 +161,7 @@ def own_break_even(config):
 
 
 def _check_dtype(dtype):
-    if not isinstance(dtype, str) or dtype not in BYTES:
+    if dtype not in BYTES:
         raise ValueError(f"dtype must be one of {', '.join(BYTES)}, not {dtype!r}")
     return dtype
 

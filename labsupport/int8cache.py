@@ -63,11 +63,26 @@ class Int8Cache(KVCache):
             _ByToken(*sizes) if layout == "token" else _ByChannel(*sizes, self.group)
             for layout in self.layouts
         ]
-        for side, old in zip(sides, (self._keys, self._values) if len(self) else (), strict=False):
-            side.copy_from(old)
-            self.bytes_copied += side.codes.nbytes + side.scales.nbytes
+        if len(self):
+            for side, old in zip(sides, (self._keys, self._values), strict=True):
+                side.copy_from(old)
+                self.bytes_copied += side.codes.nbytes + side.scales.nbytes
         (self._keys, self._values), self._capacity = sides, capacity
         self.n_allocations += 4
+
+    @property
+    def nbytes(self):
+        """Bytes of storage held, used or not: all of `parts_bytes`."""
+        return sum(self.parts_bytes().values())
+
+    def parts_bytes(self):
+        """Bytes of keys and values: {"codes", "scales", "exact" (rows as they came)}."""
+        sides = self._keys, self._values
+        return {
+            "codes": sum(side.codes.nbytes for side in sides),
+            "scales": sum(side.scales.nbytes for side in sides),
+            "exact": sum(side.exact_bytes for side in sides),
+        }
 
     def append(self, k, v):
         """Keep the keys and values of the next tokens, each [n_kv_heads, n_new, head_dim].
@@ -112,7 +127,7 @@ class _ByToken:
         self.scales = np.empty((n_kv_heads, capacity, 1), np.float32)
         self.dtype, self.bits = dtype, bits
 
-    nbytes = property(lambda self: self.codes.nbytes + self.scales.nbytes)
+    exact_bytes = 0
 
     def prepare(self, n_tokens, rows):
         return (quantize(rows, axis=2, bits=self.bits),)
@@ -144,9 +159,8 @@ class _ByChannel:
         self.shape = n_kv_heads, -1, head_dim
 
     @property
-    def nbytes(self):
-        kept = sum(rows.nbytes for _, rows in self.exact)
-        return self.codes.nbytes + self.scales.nbytes + kept
+    def exact_bytes(self):
+        return sum(rows.nbytes for _, rows in self.exact)
 
     def prepare(self, n_tokens, rows):
         """The full groups in codes, and the next `exact`."""

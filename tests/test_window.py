@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from labsupport import decoder, window
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.kvcache import ConcatCache, DoublingCache, PreallocatedCache
+from labsupport.memory import CacheShape
 from labsupport.ring import RingCache
 from labsupport.window import WindowDecoder, felt, receptive_field, window_attention, window_mask
 
@@ -209,9 +210,18 @@ def test_position_p_lies_in_slot_p_modulo_the_window_as_a_locked_view():
 def test_the_rows_may_be_its_own():
     cache = ring(3, 5)
     keys, values = cache.keys(), cache.values()
-    cache.append(*cache.slots())
-    np.testing.assert_array_equal(cache.keys(), np.roll(keys, 5 % 3, axis=1))  # as they lay
-    np.testing.assert_array_equal(cache.values(), np.roll(values, 5 % 3, axis=1))
+    cache.append(*reversed(cache.slots()))  # crossed over, which is harder
+    np.testing.assert_array_equal(cache.keys(), np.roll(values, 5 % 3, axis=1))  # as they lay
+    np.testing.assert_array_equal(cache.values(), np.roll(keys, 5 % 3, axis=1))
+
+
+def test_no_new_tokens_change_nothing_not_even_after_a_truncate():
+    cache = ring(4, 9)
+    for n_tokens in (9, 8):
+        cache.truncate(n_tokens)
+        before = state(cache)
+        cache.append(*some_rows(0))
+        assert state(cache) == before
 
 
 def test_bytes_stay_and_those_for_taking_back_are_counted_beside():
@@ -224,11 +234,13 @@ def test_bytes_stay_and_those_for_taking_back_are_counted_beside():
     assert (cache.nbytes, cache.undo_nbytes) == (5 * row, row)
     cache.append(*some_rows(30))
     assert (cache.nbytes, cache.undo_nbytes) == (5 * row, 5 * row)
+    cache.truncate(6)
+    assert (cache.nbytes, cache.undo_nbytes) == (5 * row, 0)
 
 
 def test_a_copy_counts_the_rows_that_it_moved():
     assert ring(5, 3).copy().bytes_copied == 3 * 2 * HEADS * DIM * 4
-    assert ring(5, 12).copy().bytes_copied == 5 * 2 * HEADS * DIM * 4
+    assert copy.copy(ring(5, 12)).bytes_copied == 5 * 2 * HEADS * DIM * 4
     assert ring(5, 12).bytes_copied == 0
 
 
@@ -371,6 +383,19 @@ def test_a_pass_that_fails_midway_leaves_every_cache_as_it_was(n_seen, layer, n_
     np.testing.assert_allclose(rest, model.forward(tokens)[n_seen:], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("n_tokens", [1, 4, 7, 40])
+def test_bytes_are_those_that_the_shape_of_the_cache_says(n_tokens):
+    windows = (4, None, 7)
+    model = small(windows, dtype="float32")
+    caches = model.new_caches()
+    model.forward(some_tokens(n_tokens), caches)
+    said = CacheShape(3, 2, model.config.head_dim, "float32", windows)
+    rows = sum(cache.keys().nbytes + cache.values().nbytes for cache in caches)
+    assert said.bytes_at(n_tokens) == rows
+    if n_tokens >= 7:  # the rings are full
+        assert sum(cache.nbytes for cache in caches) == rows
+
+
 def test_generation_goes_on_far_past_the_windows_and_takes_no_more_memory():
     model, prompt = small([3, 5, 4]), [7, 8, 9, 10, 11, 12]
     caches = model.new_caches()
@@ -438,6 +463,13 @@ def test_logits_depend_on_the_whole_field_and_on_nothing_before_it():
         moved.append(np.abs(model.forward(other)[-1] - last).max())
     assert min(moved[20:]) > 1e-6
     assert max(moved[:20]) == 0
+
+
+def test_what_is_felt_is_what_the_logits_are_read_from():
+    model, tokens = small([4, None]), some_tokens(12)
+    depths = list(window._depths(model, tokens))
+    np.testing.assert_array_equal(depths[0], model.embed(tokens, 0))
+    np.testing.assert_array_equal(model.read_out(depths[-1]), model.forward(tokens))
 
 
 def test_a_layer_without_a_window_reaches_everything():

@@ -21,6 +21,7 @@ from labsupport.latent import (
     multiplications,
     rotate,
 )
+from labsupport.memory import CacheShape
 from labsupport.opcounts import array_calls
 
 SIZES = {"d_model": 24, "n_heads": 3, "head_dim": 5, "rope_dim": 4, "d_latent": 7}
@@ -227,13 +228,26 @@ def test_the_cache_holds_one_latent_and_one_rotary_key_a_token_and_no_more(dtype
     cache = LatentCache(config, 100)
     assert config.cached_numbers == 7 + 4
     assert cache.nbytes == 100 * (7 + 4) * np.dtype(dtype).itemsize
-    heads = PreallocatedCache(SIZES["n_heads"], SIZES["head_dim"], dtype, capacity=100)
-    assert heads.nbytes / cache.nbytes == 2 * 3 * 5 / (7 + 4)
+
+
+def test_bytes_beside_those_of_the_same_heads_kept_shared_or_not():
+    config = LatentConfig(**SIZES | {"n_heads": 4}, dtype="float32")
+    held = {
+        n_kv_heads: PreallocatedCache(n_kv_heads, config.head_dim, "float32", capacity=100).nbytes
+        for n_kv_heads in (4, 2, 1)
+    }
+    for n_kv_heads, nbytes in held.items():
+        assert CacheShape(1, n_kv_heads, config.head_dim, "float32").bytes_at(100) == nbytes
+    of_latents = CacheShape(1, 4, config.head_dim, "float32", latent_dim=config.cached_numbers)
+    assert LatentCache(config, 100).nbytes == of_latents.bytes_at(100)
+    assert held[1] < of_latents.bytes_at(100) < held[2] < held[4]
 
 
 def test_of_the_published_sizes_it_holds_what_two_and_a_quarter_shared_heads_would():
     assert V2.cached_numbers == 576
     assert V2.cached_numbers / (2 * V2.head_dim) == 2.25  # arXiv:2405.04434, table 1
+    layers = CacheShape(60, 128, 128, "float16", latent_dim=V2.cached_numbers)
+    assert layers.bytes_per_token == 67.5 * 1024
 
 
 @pytest.mark.parametrize(("n_new", "n_tokens"), [(1, 1), (1, 40), (3, 40), (40, 40)])

@@ -19,7 +19,7 @@ def expanded(config, weights, n_kv_heads=None):
     logits stay what they were, and the caches grow. Raises ValueError or TypeError for another
     number, and for weights that do not fit the config.
     """
-    wanted = replace(config, n_kv_heads=n_kv_heads or config.n_heads)
+    wanted = replace(config, n_kv_heads=config.n_heads if n_kv_heads is None else n_kv_heads)
     copies, rest = divmod(wanted.n_kv_heads, config.n_kv_heads)
     if rest:
         raise ValueError(_said(config, wanted.n_kv_heads, "a multiple"))
@@ -34,7 +34,8 @@ def pooled(config, weights, n_kv_heads):
     were copies of one, as `expanded` makes them. n_kv_heads divides what the config has; raises as
     `expanded` does.
     """
-    wanted = replace(config, n_kv_heads=whole_number("n_kv_heads", n_kv_heads, at_least=1))
+    n_kv_heads = whole_number("n_kv_heads", n_kv_heads, at_least=1)  # a config takes None for all
+    wanted = replace(config, n_kv_heads=n_kv_heads)
     size, rest = divmod(config.n_kv_heads, wanted.n_kv_heads)
     if rest:
         raise ValueError(_said(config, wanted.n_kv_heads, "a divisor"))

@@ -23,7 +23,7 @@ from labsupport.kvcache import whole_number
 from labsupport.mixes import MAX_TOKENS
 
 N_SLOTS = 15_700  # tokens that 12 GB hold for OPT-13B, table 1
-SPARE = 0.01  # of the blocks, left for growth when a request is admitted; as early vLLM did
+SPARE = 0.01  # of the blocks, left for growth when a request is admitted; vLLM's `watermark`
 
 
 @dataclass(eq=False)
@@ -43,16 +43,14 @@ class Contiguous:
     def __init__(self, space, reserve):
         self.space, self.reserve, self.n_slots = space, reserve, space.n_slots
 
-    def admit(self, sequence, alone):
-        """Whether the sequence got its memory. ValueError if it never will, even `alone`."""
+    def admit(self, sequence):
+        """Whether the sequence got its memory. ValueError if it will outgrow it."""
         sequence.chunk = self.reserve(sequence)
         if sequence.chunk < sequence.final:
             raise ValueError(
                 f"a request of {sequence.final} tokens outgrows {sequence.chunk} slots"
             )
         sequence.place = self.space.take(sequence.chunk)
-        if sequence.place is None and alone:
-            raise ValueError(f"{sequence.chunk} slots do not fit in {self.n_slots}")
         return sequence.place is not None
 
     def grow(self, sequence):
@@ -76,12 +74,10 @@ class Paged:
         self.pool = BlockPool(n_blocks, block_size, n_kv_heads=1, head_dim=1, dtype=np.int8)
         self.spare, self.n_slots = int(spare * n_blocks), n_slots
 
-    def admit(self, sequence, alone):
-        """Whether there are blocks for the tokens so far, the next, and some to spare."""
-        if self.pool.blocks_for(sequence.final) > self.pool.n_blocks:
-            raise ValueError(f"{sequence.final} tokens do not fit in {self.pool}")
+    def admit(self, sequence):
+        """Whether there are blocks for the tokens so far, the next and, if others run, to spare."""
         needed = self.pool.blocks_for(sequence.held + 1)
-        if needed + (0 if alone else self.spare) > self.pool.n_free:
+        if needed + (self.spare if self.pool.n_used else 0) > self.pool.n_free:
             return False
         sequence.place = self.pool.take(needed)
         sequence.chunk = needed * self.pool.block_size
@@ -130,10 +126,9 @@ def serve(lengths, memory):
 
     All requests wait from the start. In each step every sequence that runs gets room for a token,
     the oldest first; if a block is needed and none is free, the youngest goes back to the front of
-    the line, its tokens to be computed again when it returns. Unless one went back, requests are
-    admitted in order as long as the first in line gets its memory. Then each sequence makes a
-    token, a new one too: its prompt, and what it computes again, takes no step. The keys of the
-    last token are kept as well.
+    the line, its tokens to be computed again when it returns. Then requests are admitted in order
+    as long as the first in line gets its memory, and each sequence makes a token, a new one too:
+    its prompt, and what it computes again, takes no step. The keys of the last token are kept too.
 
     tokens     slots that hold a token
     reserved   given to a sequence and empty, to be filled before it ends
@@ -163,8 +158,11 @@ def serve(lengths, memory):
                 waiting.appendleft(youngest)
                 recomputed += youngest.held
 
-        while waiting and not recomputed and memory.admit(waiting[0], alone=not running):
+        while waiting and memory.admit(waiting[0]):
             running.append(waiting.popleft())
+        if not running:
+            n = waiting[0].final
+            raise ValueError(f"a request of {n} tokens never fits in {memory.n_slots} slots")
 
         for sequence in running:
             sequence.held += 1

@@ -40,7 +40,7 @@ class PagedCache:
             raise ValueError(f"a cache of {needs} cannot lie in {pool}; make a pool of that shape")
         self.pool = pool
         self.n_kv_heads, self.head_dim, self.dtype = pool.n_kv_heads, pool.head_dim, pool.dtype
-        self._blocks, self._n_tokens = [], 0
+        self._blocks, self._n_tokens = (), 0  # the blocks never change in place
 
     def __len__(self):
         """Tokens held."""
@@ -51,7 +51,7 @@ class PagedCache:
     def block_table(self):
         """The ids of the blocks held, in the order of the tokens, as a tuple."""
         self._check_held()
-        return tuple(self._blocks)
+        return self._blocks
 
     @property
     def capacity(self):
@@ -76,7 +76,7 @@ class PagedCache:
         the pool.
         """
         n_tokens, start = self.check(k, v), self._n_tokens
-        table, shared = list(self._blocks), self._writes_into_shared(n_tokens)
+        table, shared = [*self._blocks], self._writes_into_shared(n_tokens)
         fresh, left = self.pool.take(self._n_more(n_tokens)), []
         try:
             if shared:
@@ -93,7 +93,7 @@ class PagedCache:
         except BaseException:
             self.pool.release(fresh)
             raise
-        self._blocks, self._n_tokens = table, n_tokens  # last: the rows count when all are whole
+        self._blocks, self._n_tokens = tuple(table), n_tokens  # last: all rows are whole now
         self.pool.release(left)
 
     def keys(self):
@@ -137,10 +137,9 @@ class PagedCache:
         it. So `copy` is this, and prefix.PrefixStore keeps prefixes without copying them.
         """
         self._check_held()
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__, _blocks=[])
         self.pool.share(self._blocks)
-        twin._blocks = list(self._blocks)
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
         return twin
 
     copy = __copy__ = fork  # else copy.copy(cache) would hold blocks that are not counted
@@ -159,7 +158,7 @@ class PagedCache:
             self.free()
 
     def __repr__(self):
-        held = "freed" if self._blocks is None else f"{self._n_tokens} tokens in {self._blocks}"
+        held = "freed" if self._blocks is None else f"{self._n_tokens} tokens"
         return f"PagedCache: {held}, of {self.pool}"
 
     def _check_held(self):

@@ -15,7 +15,8 @@ from labsupport.paged import PagedCache
 
 POLICIES = ["max", "pow2", "pow2 buddy", "exact", "exact buddy", "1", "8", "16", "32", "64", "128"]
 
-# Per cent of the memory, figure 2; sequences at once, figure 13. vLLM's waste is not split there.
+# Per cent of the memory, figure 2; sequences at once, figure 13. vLLM's waste is not split there,
+# and "external" is that figure's "External frag. & Others".
 PUBLISHED = pd.DataFrame(
     {
         "max": [20.4, 13.3, 57.3, 8.9, 7.00, 7.00],

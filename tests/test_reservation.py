@@ -157,6 +157,23 @@ def test_blocks_by_hand_with_the_youngest_sent_back():
     ]
 
 
+def test_what_is_summed_up_are_the_steps_in_which_a_request_waits():
+    got = reservation.summary(serve(np.array([(1, 4), (1, 3)]), memory("2", 7, spare=0)))
+    assert got["n_steps"] == 6
+    assert got["tokens"] == pytest.approx(100 * (3 + 4 + 5) / 3 / 7)
+    assert got["waste"] == pytest.approx(100 * (4 + 3 + 2) / 3 / 7)
+    assert got["recomputed"] == pytest.approx(100 * 2 / 7)  # 2 tokens again, 7 of output
+    assert (got["n_running"], got["empty_each"]) == (1, pytest.approx(2 / 3))
+
+
+def test_blocks_are_spared_for_others_and_never_from_the_only_one():
+    spare = {"n_slots": 40, "spare": 0.5}  # 5 of 10 blocks of 4
+    n_running = 4  # its column
+    assert [row[n_running] for row in steps([(30, 2)], "4", **spare)] == [1, 1]
+    assert steps([(8, 2), (4, 2)], "4", **spare)[0][n_running] == 2  # 3 + 2 + 5
+    assert steps([(8, 2), (8, 2)], "4", **spare)[0][n_running] == 1  # 3 + 3 + 5
+
+
 def test_free_room_that_lies_apart_is_of_no_use_to_one_piece():
     lengths = np.array([(1, 1), (1, 3), (1, 1), (2, 2)])  # pieces of 2, 4, 2, then one of 4
     rows = serve(lengths, memory("exact", 8))
@@ -181,16 +198,18 @@ def test_all_are_served_and_every_slot_is_accounted_for(lengths, policy):
 @pytest.mark.parametrize(
     ("lengths", "policy", "says"),
     [
-        ([(5, 5)], "max", "30 slots do not fit in 20"),
+        ([(5, 5)], "max", "a request of 10 tokens never fits in 20 slots"),
         ([(20, 20)], "max", "a request of 40 tokens outgrows 30 slots"),
-        ([(10, 12)], "exact", "22 slots do not fit in 20"),
-        ([(10, 7)], "exact buddy", "17 slots do not fit in 20"),
-        ([(15, 3)], "16", "18 tokens do not fit in BlockPool"),
+        ([(10, 12)], "exact", "a request of 22 tokens never fits"),
+        ([(10, 7)], "exact buddy", "a request of 17 tokens never fits"),
+        ([(15, 3)], "16", "a request of 18 tokens never fits"),
+        ([(1, 1), (19, 3)], "4", "a request of 22 tokens never fits"),
         ([(1, 0)], "16", "an output of 1 or more"),
         ([(0, 1)], "exact", "a prompt of 1 token or more"),
         ([1, 2], "exact", r"int array \[n, 2\]"),
         ([(1.0, 2.0)], "exact", r"int array \[n, 2\]"),
         ([(1, 2)], "best", "no policy is called 'best'"),
+        ([(1, 2)], "max best", "no policy is called 'max best'"),
         ([(1, 2)], "16 buddy", "no policy is called '16 buddy'"),
         ([(1, 2)], "32", "n_blocks must be at least 1"),
     ],
@@ -219,9 +238,8 @@ class RealPaged(Paged):
         rows = np.full((1, n, 1), id(sequence) % 100, np.int8)
         self.caches[id(sequence)].append(rows, rows)
 
-    def admit(self, sequence, alone):
-        needed = self.pool.blocks_for(sequence.held + 1)
-        if needed + (0 if alone else self.spare) > self.pool.n_free:
+    def admit(self, sequence):
+        if self.pool.blocks_for(sequence.held + 1) > self.pool.n_free:
             return False
         self.caches[id(sequence)] = PagedCache(1, 1, np.int8, pool=self.pool)
         self.push(sequence, sequence.held + 1)  # the next token is made in the same step
@@ -361,7 +379,7 @@ def test_a_pool_of_a_simulation_is_a_real_one():
     assert isinstance(paged.pool, BlockPool)
     assert paged.pool.n_blocks == 6
     sequence = Sequence(prompt=16, final=20, held=16)
-    assert paged.admit(sequence, alone=True)
+    assert paged.admit(sequence)
     assert (paged.pool.n_used, sequence.chunk) == (2, 32)
     paged.release(sequence)
     assert paged.pool.n_used == 0

@@ -75,9 +75,18 @@ def _config(repository):
     return f"https://huggingface.co/{repository}/blob/main/config.json"
 
 
-_GPT2 = "Radford et al., Language Models are Unsupervised Multitask Learners (2019), table 2"
-_LLAMA3_CONTEXT = "The context is the configuration's; the report is of Llama 3.1, which has more."
-_DEEPSEEK = "latent of 512 numbers and a rotary key of 64; head_dim is the report's d_h."
+_GPT2 = (
+    "Radford et al., Language Models are Unsupervised Multitask Learners (2019), table 2, "
+    "section 2.3"
+)
+_LLAMA3 = (
+    "The context is the configuration's; the report is of Llama 3.1, which has more. The "
+    "vocabulary is the configuration's 128,256; the report rounds it."
+)
+_DEEPSEEK = (
+    "latent of 512 numbers and a rotary key of 64; head_dim is the report's d_h. The context is "
+    "the report's 128K; the configuration has 163,840 positions."
+)
 
 CARDS = {
     card.name: card
@@ -105,12 +114,12 @@ CARDS = {
         Card(
             *("Llama 3 8B", 32, 4096, 32, 8, 128, 8_030_261_248, 8192),
             *(_config("meta-llama/Meta-Llama-3-8B"), "arXiv:2407.21783, table 3"),
-            note=_LLAMA3_CONTEXT,
+            note=_LLAMA3,
         ),
         Card(
             *("Llama 3 70B", 80, 8192, 64, 8, 128, 70_553_706_496, 8192),
             *(_config("meta-llama/Meta-Llama-3-70B"), "arXiv:2407.21783, table 3"),
-            note=_LLAMA3_CONTEXT,
+            note=_LLAMA3,
         ),
         Card(
             *("Mistral 7B v0.1", 32, 4096, 32, 8, 128, 7_241_732_096, 32768),
@@ -121,11 +130,12 @@ CARDS = {
         Card(
             *("Qwen2.5 7B", 28, 3584, 28, 4, 128, 7_615_616_512, 131072),
             *(_config("Qwen/Qwen2.5-7B"), "arXiv:2412.15115, table 1"),
-            note="The configuration names a window and switches it off.",
+            note="Trained on 32,768 tokens; the context is what the report reaches by stretching "
+            "positions. The configuration names a window and switches it off.",
         ),
         Card(
             *("Gemma 2 9B", 42, 3584, 16, 8, 256, 9_241_705_984, 8192),
-            *(_config("google/gemma-2-9b"), "arXiv:2408.00118, table 1"),
+            *(_config("google/gemma-2-9b"), "arXiv:2408.00118, tables 1 and 2"),
             window=4096,
             window_every=2,
             note="The vocabulary is the configuration's 256,000; the report counts 128 rows more.",
@@ -134,28 +144,29 @@ CARDS = {
             *("Phi-3-mini 4k", 32, 3072, 32, 32, 96, 3_821_079_552, 4096),
             *(_config("microsoft/Phi-3-mini-4k-instruct"), "arXiv:2404.14219, section 2"),
             window=2047,
-            note="The window is the configuration's, of all layers; the report does not mention "
-            "it, and software that leaves it out keeps every token.",
+            note="The window is the configuration's, of all layers; some software counts 2048, and "
+            "software that leaves it out keeps every token.",
         ),
         Card(
             *("Falcon 7B", 32, 4544, 71, 1, 64, 6_921_720_704, 2048),
             *(_config("tiiuae/falcon-7b"), "arXiv:2311.16867"),
-            note="Embedding and head are one matrix; a file that stores both is larger.",
+            note="The context is the model card's. Embedding and head are one matrix; a file that "
+            "stores both is larger.",
         ),
         Card(
             *("MPT 7B", 32, 4096, 32, 32, 128, 6_649_286_656, 2048),
             *(_config("mosaicml/mpt-7b"), "MosaicML, Introducing MPT-7B (2023)"),
-            note="Its positions (ALiBi) allow more than the context it was trained on.",
+            note="The context is the configuration's; its positions (ALiBi) allow more.",
         ),
         Card(
             *("DeepSeek-V2", 60, 5120, 128, 128, 128, 235_741_434_880, 131072),
-            *(_config("deepseek-ai/DeepSeek-V2"), "arXiv:2405.04434, section 3.1"),
+            *(_config("deepseek-ai/DeepSeek-V2"), "arXiv:2405.04434, sections 3.1.2 and 3.1.4"),
             latent_dim=512 + 64,
             note=f"All experts, of which a token uses 21B numbers; {_DEEPSEEK}",
         ),
         Card(
             *("DeepSeek-V3", 61, 7168, 128, 128, 128, 671_026_419_200, 131072),
-            *(_config("deepseek-ai/DeepSeek-V3"), "arXiv:2412.19437, section 4.2"),
+            *(_config("deepseek-ai/DeepSeek-V3"), "arXiv:2412.19437, sections 4.2 and 4.3"),
             latent_dim=512 + 64,
             note="All experts, of which a token uses 37B numbers, without the module that predicts "
             f"a second token; {_DEEPSEEK}",

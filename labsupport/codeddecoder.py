@@ -38,6 +38,8 @@ class CodedDecoder(Decoder):
 
     def attend(self, x, layer, cache=None):
         """As Decoder.attend, but what a step finds in codes is read as the codes have it."""
+        if cache is not None:
+            raise ValueError("a CodedDecoder reads as if it had Int8Caches; give it no caches")
         c = self.config
         x = self._norm(x, f"{layer}.norm_1")
         q = split_heads(self._linear(x, f"{layer}.q"), c.n_heads)  # [n_heads, n_tokens, head_dim]
@@ -59,7 +61,7 @@ class CodedDecoder(Decoder):
         that look, n_tokens]."""
         positions, group = np.arange(rows.shape[1]), self.group
         if layout == "token":
-            coded = quantize(rows, 2, self.bits).dequantize().astype(rows.dtype)
+            coded = quantize(rows, 2, self.bits).dequantize(rows.dtype)
             done = np.ones((len(positions), len(positions)), bool)
         else:
             coded = by_groups(rows, group, self.bits)
@@ -75,5 +77,5 @@ def by_groups(rows, group, bits=8):
     n_heads, n_tokens, head_dim = rows.shape
     n_groups = n_tokens // group
     full = rows[:, : n_groups * group].reshape(n_heads, n_groups, group, head_dim)
-    coded = quantize(full, 2, bits).dequantize().reshape(n_heads, -1, head_dim)
-    return np.concatenate([coded.astype(rows.dtype), rows[:, n_groups * group :]], axis=1)
+    coded = quantize(full, 2, bits).dequantize(rows.dtype).reshape(n_heads, -1, head_dim)
+    return np.concatenate([coded, rows[:, n_groups * group :]], axis=1)

@@ -30,9 +30,9 @@ class Quantized:
     scales: np.ndarray
     bits: int
 
-    def dequantize(self):
-        """What the codes stand for, float32, of the shape of codes."""
-        return self.codes * self.scales
+    def dequantize(self, dtype=np.float32):
+        """What the codes stand for, of the shape of codes."""
+        return np.multiply(self.codes, self.scales, dtype=dtype)
 
     @property
     def nbytes(self):

@@ -13,7 +13,7 @@ from labsupport import timing
 from labsupport.int8cache import Int8Cache
 from labsupport.int8kernel import float_product, int8_product
 from labsupport.kvcache import PreallocatedCache, whole_number
-from labsupport.quantize import quantize
+from labsupport.quantize import Quantized
 
 KIBI, MEBI = 2**10, 2**20
 NAMES = ("float32", "int8")
@@ -86,7 +86,8 @@ def kernel_times(sizes=(256 * KIBI, 128 * MEBI), budget_s=1.0, seed=0):
     for size in sizes:
         n_out = whole_number("size", size, at_least=4 * N_IN) // (4 * N_IN)
         x = rng.standard_normal(N_IN, np.float32)
-        coded = quantize(rng.standard_normal((n_out, N_IN), np.float32), axis=1)
+        codes = rng.integers(-127, 128, (n_out, N_IN), np.int8)
+        coded = Quantized(codes, rng.random((n_out, 1), np.float32) + np.float32(0.5), bits=8)
         matrix = coded.dequantize()  # both paths compute with the same numbers
         y_float, y_int8 = np.empty((2, n_out), np.float32)
         products = (

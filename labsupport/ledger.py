@@ -15,14 +15,17 @@ from labsupport import (
     claims_derivation,
     claims_growth,
     claims_measured,
+    claims_memory,
     claims_repeats,
     claims_reuse,
     claims_safeguards,
     claims_sameness,
+    claims_scale,
     claims_stall,
     claims_width,
     decomposition_evidence,
     derivation_evidence,
+    memory_evidence,
     stall_evidence,
 )
 from labsupport.claims import HOW, VERDICTS, Claim
@@ -56,6 +59,12 @@ CHAPTERS = {
         "chapters/derivation.html",
         (claims_derivation, claims_sameness, claims_clock, claims_growth, claims_width),
         derivation_evidence.evidence,
+    ),
+    "memory": Chapter(
+        "The memory price",
+        "chapters/memory.html",
+        (claims_memory, claims_scale),
+        memory_evidence.evidence,
     ),
 }
 

@@ -83,7 +83,7 @@ def peak(config, n_tokens):
     return most | {"stored": stored_bytes(filled("concat"))}
 
 
-def splitting(config, n_tokens=16, heads=(1, 2, 4, 8)):
+def splitting(config, n_tokens, heads=(1, 2, 4, 8)):
     """Bytes of the caches with d_model split into so many heads, none shared: {n_heads: bytes}."""
     configs = [replace(config, n_heads=n, n_kv_heads=None) for n in heads]
     return {c.n_heads: held(CharModel(c), n_tokens) for c in configs}
@@ -98,7 +98,7 @@ class _Noting(PreallocatedCache):
         return k, v
 
 
-def sharing(config, n_tokens=16):
+def sharing(config, n_tokens):
     """With heads that share: {n_kv_heads: {"held": bytes, "read": bytes in a step}}.
 
     read   what the caches hand to attention for one token more
@@ -142,8 +142,8 @@ def trials_of(config, n_longer) -> dict[str, Callable]:
         "full": lambda: full(model()),
         "longer": lambda: {"cache": held(long(), n_longer), "weights": stored_bytes(long())},
         "peak": lambda: peak(config, n),
-        "splitting": lambda: splitting(config),
-        "sharing": lambda: sharing(config),
+        "splitting": lambda: splitting(config, n),
+        "sharing": lambda: sharing(config, n),
         "int8": lambda: int8(long(), n_longer),
     }
     return {name: cache(run) for name, run in runs.items()}

@@ -1,43 +1,19 @@
 """Chapter 2 shows its key steps in full; here they are held to the package's own."""
 
-import ast
 import inspect
-import re
-from pathlib import Path
 
-import jupytext
 import numpy as np
 import pandas as pd
 import pytest
+from lesson_code import Lesson, run
 
-from labsupport import costmodel, hitrate, ledger, opcounts, profile, timing
+from labsupport import costmodel, hitrate, opcounts, profile, timing
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.kvcache import PreallocatedCache
 from labsupport.prefix import FrozenDecoder
 
-CHAPTER = Path(__file__).parents[1] / "chapters" / "decomposition.md"
-TEXT = CHAPTER.read_text(encoding="utf-8")
-CELLS = [c.source for c in jupytext.read(CHAPTER).cells if c.cell_type == "code"]
-
-
-def source_of(name):
-    """The text of the function or class `name` as the page defines it."""
-    cell = next(c for c in CELLS if re.search(rf"^(def|class) {name}\b", c, re.M))
-    found = next(n for n in ast.parse(cell).body if getattr(n, "name", None) == name)
-    return ast.get_source_segment(cell, found)
-
-
-def shown(name, **names):
-    """The function or class `name` as the page defines it."""
-    namespace = {"np": np, "pd": pd, "profile": profile, "timing": timing, **names}
-    exec(source_of(name), namespace)
-    return namespace[name]
-
-
-def solution(title):
-    """The code of the folded solution of the exercise with this title."""
-    part = TEXT.split(f". {title}\n", 1)[1]
-    return re.search(r"```python\n(.*?)```", part, re.S).group(1)
+LESSON = Lesson("decomposition", np=np, pd=pd, profile=profile, timing=timing)
+shown, source_of, solution = LESSON.shown, LESSON.source_of, LESSON.solution
 
 
 @pytest.mark.parametrize("path", list(profile.PATHS))
@@ -96,10 +72,10 @@ def test_ratios_are_taken_within_rounds(rows):
 
 def test_the_terms_add_up_to_the_prediction():
     prices = {name: float(i + 1) for i, name in enumerate(costmodel.PRICES)}
-    cell = next(c for c in CELLS if "TERMS = {" in c)
-    namespace = {"costmodel": costmodel, "opcounts": opcounts, "pd": pd}
-    exec(cell[: cell.index("\n\npredicted")], namespace)
-    table = namespace["by_term"](profile.Case(), prices)
+    cell = LESSON.cell("TERMS = {")
+    names = {"costmodel": costmodel, "opcounts": opcounts, "pd": pd}
+    by_term = run(cell[: cell.index("\n\npredicted")], names)["by_term"]
+    table = by_term(profile.Case(), prices)
     predicted = costmodel.predict(profile.Case(), prices)
     assert table.loc["full"].sum() == pytest.approx(predicted.loc["full", "total"] / 1000)
     parts = table.loc[["lookup", "copy", "continuation"]].to_numpy().sum()
@@ -120,9 +96,8 @@ def test_a_counter_sees_what_goes_through_its_door_only():
 
 def test_the_one_door_of_the_solution_holds():
     counted = shown("CountedDecoder", Decoder=Decoder)
-    namespace = {"CountedDecoder": counted}
-    exec(solution("One door"), namespace)
-    model = namespace["OneDoor"](CONFIG, 0)
+    one_door = run(solution("One door"), {"CountedDecoder": counted})["OneDoor"]
+    model = one_door(CONFIG, 0)
     before, kept = model.identity, model.weights["0.k.w"].copy()
     with pytest.raises(ValueError, match="read-only"):
         model.weights["0.k.w"][:] *= 1.5
@@ -136,11 +111,9 @@ def test_the_one_door_of_the_solution_holds():
 
 
 def test_the_prices_are_of_the_three_ways_that_the_page_names():
-    cell = next(c for c in CELLS if "NAMES = {" in c)
-    namespace = {"Decoder": Decoder, "FrozenDecoder": FrozenDecoder, "config": CONFIG}
-    namespace |= {"identity": None, "read_sources": profile.read_sources}
-    exec(cell, namespace)
-    assert list(namespace["NAMES"]) == ["hash", "counter", "frozen"]
+    names = {"Decoder": Decoder, "FrozenDecoder": FrozenDecoder, "config": CONFIG}
+    names |= {"identity": None, "read_sources": profile.read_sources}
+    assert list(run(LESSON.cell("NAMES = {"), names)["NAMES"]) == ["hash", "counter", "frozen"]
 
 
 def test_sharing_rows_fails_only_when_queries_interleave():
@@ -167,28 +140,22 @@ def test_medians_of_the_solution_add_up_to_more_than_the_total():
 def test_the_helpdesks_figures():
     rate = hitrate.breakeven(300, 90, 320)
     assert f"{rate:.1%}" == "8.7%"
-    assert "= 8.7$ %" in TEXT
+    assert "= 8.7$ %" in LESSON.text
     assert 1000 * hitrate.expected(0.96, 90, 320) == pytest.approx(99_200)
-    assert "99.2 s" in TEXT
+    assert "99.2 s" in LESSON.text
     assert 1000 * hitrate.expected(0.48, 90, 320) == pytest.approx(209_600)
-    assert "209.6 s" in TEXT
+    assert "209.6 s" in LESSON.text
 
 
 def test_the_smudged_copy():
     assert 181340 - 90 - 1570 - 170650 - 440 == 8590
-    assert "= 8590 ns" in TEXT
+    assert "= 8590 ns" in LESSON.text
 
 
 def test_every_claim_of_the_ledger_is_shown_in_the_chapter():
-    shown_here = [
-        int(n)
-        for numbers in re.findall(r'ledger\.show\("decomposition", ([\d, ]+)\)', TEXT)
-        for n in numbers.split(", ")
-    ]
-    ids = [f"decomposition-{n:02d}" for n in sorted(shown_here)]
-    assert ids == [claim.id for claim in ledger.of_chapter("decomposition")]
+    assert LESSON.claims_shown() == LESSON.claims_of_ledger()
 
 
 def test_twenty_trials_without_an_alarm_leave_this_much_possible():
     assert f"{1 - 0.05 ** (1 / 20):.0%}" == "14%"
-    assert "leave a rate of 14 % possible" in " ".join(TEXT.split())
+    assert "leave a rate of 14 % possible" in LESSON.prose

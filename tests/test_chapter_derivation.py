@@ -1,14 +1,10 @@
 """Chapter 3 shows its key steps in full; here they are held to the package's own."""
 
-import ast
-import re
-from pathlib import Path
-
-import jupytext
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from lesson_code import Lesson, run, value
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -19,48 +15,25 @@ from labsupport import (
     charmodel,
     charweights,
     derivation_source,
-    ledger,
     roofline,
     training,
 )
 
-CHAPTER = Path(__file__).parents[1] / "chapters" / "derivation.md"
-TEXT = CHAPTER.read_text(encoding="utf-8")
-PROSE = " ".join(TEXT.split())
-CELLS = [c.source for c in jupytext.read(CHAPTER).cells if c.cell_type == "code"]
+LESSON = Lesson(
+    "derivation",
+    np=np,
+    torch=torch,
+    F=F,
+    arithmetic=arithmetic,
+    charcache=charcache,
+    charmodel=charmodel,
+    SDPBackend=SDPBackend,
+    sdpa_kernel=sdpa_kernel,
+    FlopCounterMode=FlopCounterMode,
+)
+shown, source_of, solution = LESSON.shown, LESSON.source_of, LESSON.solution
+PROSE = LESSON.prose
 CONFIG = charmodel.CharConfig(vocab_size=30, context=24, d_model=16, n_blocks=2, n_heads=4)
-
-
-def source_of(name):
-    """The text of the function `name` as the page defines it."""
-    cell = next(c for c in CELLS if re.search(rf"^def {name}\b", c, re.M))
-    found = next(n for n in ast.parse(cell).body if getattr(n, "name", None) == name)
-    lines = cell.splitlines()
-    start = min([found.lineno, *(d.lineno for d in found.decorator_list)]) - 1
-    return "\n".join(lines[start : found.end_lineno])
-
-
-def shown(name, **names):
-    """The function `name` as the page defines it, with the modules that the page imports."""
-    namespace = {
-        "np": np,
-        "torch": torch,
-        "F": F,
-        "charcache": charcache,
-        "charmodel": charmodel,
-        "SDPBackend": SDPBackend,
-        "sdpa_kernel": sdpa_kernel,
-        "FlopCounterMode": FlopCounterMode,
-        **names,
-    }
-    exec(source_of(name), namespace)
-    return namespace[name]
-
-
-def solution(title):
-    """The code of the folded solution of the exercise with this title."""
-    part = TEXT.split(f". {title}\n", 1)[1]
-    return re.search(r"```python\n(.*?)```", part, re.S).group(1)
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +94,12 @@ def test_the_pages_formula_is_the_printed_one(d, n):
 
 def test_only_a_head_at_every_position_gives_the_printed_table():
     candidate = shown("candidate")
-    cell = next(c for c in CELLS if "tries = {" in c)
-    namespace = {"candidate": candidate, "cases": [], "printed": {"the source printed": []}}
-    exec(cell[cell.index("tries = {") :], namespace)
+    cell = LESSON.cell("tries = {")
+    names = {"candidate": candidate, "cases": [], "printed": {"the source printed": []}}
+    tries = run(cell[cell.index("tries = {") :], names)["tries"]
     fits = {
         name: all(round(float(candidate(d, n, **options)), 1) == r for d, n, r in TABLE)
-        for name, options in namespace["tries"].items()
+        for name, options in tries.items()
     }
     assert [name for name, fit in fits.items() if fit] == ["head at every position, V = 100"]
     for d, n, _ in TABLE:
@@ -144,11 +117,10 @@ def test_torch_counts_what_the_closed_form_says(model, n_new, n_tokens):
 
 
 def test_the_mask_of_the_solution_is_the_packages():
-    namespace = {"np": np}
-    exec(solution("The mask of a chunk"), namespace)
+    chunk_mask = run(solution("The mask of a chunk"), LESSON.names)["chunk_mask"]
     for n_tokens in range(1, 21):
         for n_new in range(1, n_tokens + 1):
-            ours = namespace["chunk_mask"](n_new, n_tokens)
+            ours = chunk_mask(n_new, n_tokens)
             assert np.array_equal(ours, charmodel.causal_mask(n_new, n_tokens).numpy())
             top_left = np.tri(n_new, n_tokens, dtype=bool)
             assert np.array_equal(ours, top_left) == (n_new == n_tokens)
@@ -160,17 +132,12 @@ def test_a_position_off_by_one_shows_in_the_logits_of_the_recorded_model():
     assert wrong != right
     assert 'right.replace("shape[1]]", "shape[1] + 1]")' in solution("Off by one")
     model = charweights.model(*training.recorded())
-    names = {"torch": torch, "F": F}
-    exec(wrong, names)
-    off = shown("steps_agree", cached_step=names["cached_step"])
+    off = shown("steps_agree", cached_step=run(wrong, LESSON.names)["cached_step"])
     assert off(model, [5]) > 0.1  # from the first step on
 
 
 def test_the_head_of_gpt2():
-    namespace = {"charmodel": charmodel, "arithmetic": arithmetic}
-    *lines, last = solution("The head of a real model").strip().splitlines()
-    exec("\n".join(lines), namespace)
-    factor, every, only_last = eval(last, namespace)
+    factor, every, only_last = value(solution("The head of a real model"), LESSON.names)
     for figure in (f"factor of {factor:.2f}", f"from {only_last:.0f} to {every:.0f}"):
         assert figure in PROSE
     assert f"{768 * 50257 / 1e6:.1f} million multiplications a row" in PROSE
@@ -187,18 +154,9 @@ def test_the_batch_that_collects_half():
 
 def test_texts_part_with_probability_one_half():
     flips = pd.DataFrame({"observed": [11], "steps": [3200]}, index=["bfloat16"])
-    namespace = {"flips": flips, "np": np}
-    *lines, last = solution("When do two texts part?").strip().splitlines()
-    exec("\n".join(lines), namespace)
-    n = eval(last, namespace)
+    n = value(solution("When do two texts part?"), {"flips": flips, "np": np})
     assert (1 - 11 / 3200) ** n == pytest.approx(0.5, rel=0.01)
 
 
 def test_every_claim_of_the_ledger_is_shown_in_the_chapter():
-    shown_here = [
-        int(n)
-        for numbers in re.findall(r'ledger\.show\("derivation", ([\d, ]+)\)', TEXT)
-        for n in numbers.split(", ")
-    ]
-    ids = [f"derivation-{n:02d}" for n in sorted(shown_here)]
-    assert ids == [claim.id for claim in ledger.of_chapter("derivation")]
+    assert LESSON.claims_shown() == LESSON.claims_of_ledger()

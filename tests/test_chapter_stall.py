@@ -1,34 +1,22 @@
 """Chapter 1 shows its key steps in full; here they are run against the package's own."""
 
 import copy
-import re
-from pathlib import Path
 
-import jupytext
 import numpy as np
 import pandas as pd
 import pytest
+from lesson_code import Lesson
 from scipy.stats import beta
 
-from labsupport import claims_stall, courses, hypotheses, latewrite, ledger, stall_evidence
+from labsupport import claims_stall, courses, hypotheses, latewrite, stall_evidence
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.guarded import DamagedCacheError, GuardedCache, overlapping_write
 from labsupport.kvcache import PreallocatedCache
 from labsupport.serving import Cell, Server
 
-CHAPTER = Path(__file__).parents[1] / "chapters" / "stall.md"
-TEXT = CHAPTER.read_text(encoding="utf-8")
-CELLS = [c.source for c in jupytext.read(CHAPTER).cells if c.cell_type == "code"]
+LESSON = Lesson("stall", np=np, pd=pd, copy=copy, courses=courses)
+shown, TEXT = LESSON.shown, LESSON.text
 LOG = stall_evidence.evidence().log
-
-
-def shown(name, **names):
-    """The function `name` as the page defines it."""
-    cell = next(c for c in CELLS if f"def {name}(" in c)
-    source = re.search(rf"^def {name}\(.*?(?=^\S|\Z)", cell, re.M | re.S).group()
-    namespace = {"np": np, "pd": pd, "copy": copy, "courses": courses, **names}
-    exec(source, namespace)
-    return namespace[name]
 
 
 def test_the_phases_are_the_packages():
@@ -78,10 +66,7 @@ def test_the_warm_request_is_the_servers():
 
 
 def test_every_claim_of_the_ledger_is_shown_in_the_chapter():
-    numbers = []
-    for call in re.findall(r'ledger\.show\("stall", (.*)\)', TEXT):
-        numbers += eval(f"[{call}]", {"range": range})
-    assert sorted(numbers) == list(range(1, len(ledger.of_chapter("stall")) + 1))
+    assert LESSON.claims_shown() == LESSON.claims_of_ledger()
 
 
 def test_the_solutions_figures_are_right():

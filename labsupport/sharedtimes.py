@@ -100,7 +100,10 @@ def step_times(n_tokens=LONG, config=None, rounds=101):
     multiplications      the same ratio: shared keys are still met by every query head
 
     A step that only waited for memory would take `bytes` as long, one that only multiplied
-    `multiplications`. Raises ValueError or TypeError for numbers that are no counts.
+    `multiplications`. The interval is over the rounds of this call: in another one the arrays lie
+    elsewhere, which moved ratios by up to 0.05.
+
+    Raises ValueError or TypeError for numbers that are no counts.
     """
     config = config or CharConfig()
     return table(measure(config, n_tokens, rounds), config, n_tokens)

@@ -90,10 +90,8 @@ class Int8Cache(KVCache):
         Raises what `check` raises, and MemoryError; then nothing has changed.
         """
         n_tokens = self.check(k, v)
-        sides = (self._keys, self._values)
-        made = [side.prepare(len(self), rows) for side, rows in zip(sides, (k, v), strict=True)]
-        for side, prepared in zip(sides, made, strict=True):
-            side.write(len(self), *prepared)
+        self._keys.append(len(self), k)
+        self._values.append(len(self), v)
         self._n_tokens = n_tokens  # last: until here what was held reads as before
 
     def check(self, k, v):
@@ -119,21 +117,19 @@ class Int8Cache(KVCache):
 class _ByToken:
     """One side, keys or values: codes [n_kv_heads, capacity, head_dim], a scale a token and head.
 
-    A side is written beyond its length first and counts by its length, so `write` is harmless.
+    What `append` changes lies past the length that is read, so it may be interrupted.
     """
+
+    exact_bytes = 0
 
     def __init__(self, n_kv_heads, capacity, head_dim, dtype, bits):
         self.codes = np.empty((n_kv_heads, capacity, head_dim), np.int8)
         self.scales = np.empty((n_kv_heads, capacity, 1), np.float32)
         self.dtype, self.bits = dtype, bits
 
-    exact_bytes = 0
-
-    def prepare(self, n_tokens, rows):
-        return (quantize(rows, axis=2, bits=self.bits),)
-
-    def write(self, n_tokens, new):
-        span = slice(n_tokens, n_tokens + new.codes.shape[1])
+    def append(self, n_tokens, rows):
+        new = quantize(rows, axis=2, bits=self.bits)
+        span = slice(n_tokens, n_tokens + rows.shape[1])
         self.codes[:, span], self.scales[:, span] = new.codes, new.scales
 
     def read(self, n_tokens):
@@ -162,22 +158,20 @@ class _ByChannel:
     def exact_bytes(self):
         return sum(rows.nbytes for _, rows in self.exact)
 
-    def prepare(self, n_tokens, rows):
-        """The full groups in codes, and the next `exact`."""
+    def append(self, n_tokens, rows):
         held = self._unfinished(n_tokens)
         first = n_tokens - held.shape[1]
-        rows = np.concatenate([held, rows], axis=1)
-        n_full = rows.shape[1] // self.group * self.group
-        n_heads, _, head_dim = rows.shape
-        full = rows[:, :n_full].reshape(n_heads, n_full // self.group, self.group, head_dim)
-        exact = [(first + n_full, rows[:, n_full:].copy())]
-        if n_full:
-            exact.append((first, held.copy()))
-        return quantize(full, axis=2, bits=self.bits), exact
+        rows = np.concatenate([held, rows], axis=1)  # from the start of a group on
+        n_groups = rows.shape[1] // self.group
+        n_full = n_groups * self.group
+        full = rows[:, :n_full].reshape(len(rows), n_groups, self.group, rows.shape[2])
+        full = quantize(full, axis=2, bits=self.bits)
 
-    def write(self, n_tokens, full, exact):
-        self.exact = exact  # first: what it holds of a group is read before the group's codes
-        groups = slice(n_tokens // self.group, n_tokens // self.group + full.codes.shape[1])
+        exact = [(first + n_full, rows[:, n_full:].copy())]
+        if n_groups:
+            exact.append((first, held.copy()))
+        self.exact = exact  # first: it is read before the codes that now change
+        groups = slice(first // self.group, first // self.group + n_groups)
         self.codes[:, groups], self.scales[:, groups] = full.codes, full.scales
 
     def read(self, n_tokens):

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.int8cache import Int8Cache
-from labsupport.quantize import LARGEST
+from labsupport.quantize import LARGEST, quantize
 
 HEADS, DIM, MOST, GROUP = 2, 3, 20, 4
 LAYOUTS = [(k, v) for k in ("token", "channel") for v in ("token", "channel")]
@@ -198,17 +198,60 @@ def test_a_pass_that_fails_leaves_the_caches_as_they_were(keys, values, n_new, m
     np.testing.assert_array_equal(model.forward(tokens, caches), model.forward(tokens, twins))
 
 
-@pytest.mark.parametrize("nth", range(2))
-def test_an_interruption_between_keys_and_values_changes_nothing(nth, monkeypatch):
-    cache = make("channel", "channel")
+class Interrupting(np.ndarray):
+    """Ctrl-C comes when something was written here."""
+
+    def __setitem__(self, at, new):
+        super().__setitem__(at, new)
+        raise KeyboardInterrupt
+
+
+@each_layout
+@pytest.mark.parametrize("side", ["_keys", "_values"])
+@pytest.mark.parametrize("array", ["codes", "scales"])
+@pytest.mark.parametrize("kept", [6, 7])  # of a group whose codes are read, and of one as it came
+def test_an_interrupted_append_changes_nothing(keys, values, side, array, kept):
+    cache = make(keys, values)
+    cache.append(*some_rows(5))
+    cache.append(*some_rows(2 if kept == 7 else 7, 1))
+    cache.truncate(kept)
+    before = state(cache)[2:]
+    target = getattr(cache, side)
+    plain = getattr(target, array)
+    setattr(target, array, plain.view(Interrupting))
+    with pytest.raises(KeyboardInterrupt):
+        cache.append(*some_rows(5, 2))
+    setattr(target, array, plain)
+    assert state(cache)[2:] == before
+
+
+@each_layout
+@pytest.mark.parametrize("nth", [1, 2])
+def test_an_append_that_memory_cannot_hold_changes_nothing(keys, values, nth, monkeypatch):
+    cache, calls = make(keys, values), []
     cache.append(*some_rows(6))
     before = state(cache)[2:]
-    side = (cache._keys, cache._values)[nth]
-    monkeypatch.setattr(side, "write", lambda *made: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
+
+    def fails(*args, **options):
+        calls.append(args)
+        if len(calls) == nth:
+            raise MemoryError
+        return quantize(*args, **options)
+
+    monkeypatch.setattr("labsupport.int8cache.quantize", fails)
+    with pytest.raises(MemoryError):
         cache.append(*some_rows(5, 1))
     monkeypatch.undo()
     assert state(cache)[2:] == before
+
+
+def test_codes_and_scales_are_allocated_once_and_move_only_into_a_copy():
+    cache = make()
+    for i in range(9):
+        cache.append(*some_rows(1, i))
+    assert (cache.n_allocations, cache.bytes_copied) == (4, 0)
+    parts, twin = cache.parts_bytes(), cache.copy()
+    assert (twin.n_allocations, twin.bytes_copied) == (4, parts["codes"] + parts["scales"])
 
 
 ok = some_rows(1)[0]
@@ -287,16 +330,21 @@ def test_rows_that_wait_never_pass_one_group_when_tokens_come_singly():
 
 
 @each_layout
-def test_memory_held_is_what_nbytes_says(keys, values):
+@pytest.mark.parametrize("appends", [[(0, 500)], [(0, 490), (449, 70)], [(0, 100), (90, 390)]])
+def test_memory_held_is_what_nbytes_says(keys, values, appends):
+    """Each append is (tokens kept before it, tokens that are new)."""
+
+    def made():
+        cache = Int8Cache(2, 64, capacity=1000, keys=keys, values=values)
+        for kept, n_new in appends:
+            cache.truncate(kept)
+            cache.append(*np.ones((2, 2, n_new, 64), np.float32))
+        return cache
+
+    made()  # what is made once, at the first use, is not the cache's
     gc.collect()
     tracemalloc.start()
-    cache = Int8Cache(2, 64, capacity=1000, keys=keys, values=values)
-    rows = np.random.default_rng(0).normal(size=(2, 2, 500, 64)).astype(np.float32)
-    cache.append(*rows[:, :, :100])
-    cache.append(*rows[:, :, 100:])
-    cache.truncate(490)
-    cache.append(*rows[:, :, :20])
-    del rows
+    cache = made()
     gc.collect()
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -8,27 +8,30 @@ from labsupport.figures import COLD, GAP, GOOD, LAYER, TOKEN, WARM
 from labsupport.figures_costs import ABOVE
 from labsupport.figures_derivation import LOOKS, log_axis, told_apart
 
-MiB = 2**20
+KiB = 2**10
+NEAR = 0.001  # nats: up to here the axis of added losses is linear
 KINDS = {  # of what a store's memory holds: (name, colour)
     "tokens": ("tokens", GOOD),
     "reserved": ("reserved, used later", TOKEN),
     "internal": ("reserved, never used", WARM),
-    "external": ("between reservations", GAP),
+    "external": ("given to nobody", GAP),
 }
 
 
 def storage(held: pd.DataFrame, peak: pd.DataFrame, formula: pd.Series) -> plt.Figure:
-    """Bytes of growing caches after each append, and at the most within it; a panel a policy.
+    """Bytes of caches filled to each length, at the end and at the most; a panel a policy.
 
     held, peak  a row a number of tokens, a column a policy; bytes. formula [n_tokens] likewise
     """
+    wide = {"color": "#BBBBBB", "lw": 5, "solid_capstyle": "round"}  # so that it shows beneath
+
     fig, axes = plt.subplots(1, held.shape[1], figsize=(7.2, 3.1), sharey=True, squeeze=False)
     for ax, policy in zip(axes[0], held.columns, strict=True):
-        ax.plot(formula.index, formula / MiB, color="black", lw=1, label="formula")
-        ax.step(held.index, held[policy] / MiB, "-", color=COLD, where="post", label="held")
-        ax.step(peak.index, peak[policy] / MiB, "--", color=WARM, where="post", label="peak")
+        ax.plot(formula.index, formula / KiB, label="formula", **wide)
+        ax.plot(held.index, held[policy] / KiB, "-o", color=COLD, ms=3, label="held")
+        ax.plot(peak.index, peak[policy] / KiB, "--", color=WARM, label="peak")
         ax.set(title=policy, xlabel="tokens")
-    axes[0, 0].set_ylabel("bytes (MiB)")
+    axes[0, 0].set_ylabel("memory (KiB)")
     axes[0, 0].set_ylim(bottom=0)
     handles, names = axes[0, 0].get_legend_handles_labels()
     fig.legend(handles, names, ncol=3, loc="outside upper center")
@@ -36,7 +39,7 @@ def storage(held: pd.DataFrame, peak: pd.DataFrame, formula: pd.Series) -> plt.F
 
 
 def outweighs(ratios: pd.DataFrame, contexts: dict) -> plt.Figure:
-    """The cache over its model's weights, over the length; both axes log.
+    """The cache over its model's weights, over the length; both axes log, dotted past the context.
 
     ratios    a row a number of tokens, a column a model
     contexts  model -> (the longest sequence that its makers state, the ratio there)
@@ -44,10 +47,14 @@ def outweighs(ratios: pd.DataFrame, contexts: dict) -> plt.Figure:
     fig, ax = plt.subplots(figsize=(7.2, 4.2))
     shades = [*(look for look in LOOKS), (LAYER, "P"), ("#777777", "X"), ("#1F4E79", "*")]
     for name, (color, marker) in told_apart(ratios.columns, shades):
-        ax.plot(ratios.index, ratios[name], color=color, lw=1.4)
-        ax.plot(*contexts[name], marker, color=color, ms=7, label=name)
+        n, end = ratios.index, contexts[name]
+        inside = ratios[name][n < end[0]]
+        ax.plot([*inside.index, end[0]], [*inside, end[1]], color=color, lw=1.6)
+        ax.plot([end[0], *n[n > end[0]]], [end[1], *ratios[name][n > end[0]]], ":", color=color)
+        ax.plot(*end, marker, color=color, ms=7, label=name)
     ax.axhline(1, color="black", ls="--", lw=1)
     log_axis(ax, "x", [100, 1000, 10_000, 100_000, 1_000_000])
+    ax.xaxis.set_major_formatter("{x:,.0f}")
     ax.set(yscale="log", xlabel="tokens (log scale)", ylabel="cache / weights (log scale)")
     ax.set_ylim(1e-4, 30)
     ax.legend(ncol=3, **ABOVE)
@@ -65,8 +72,9 @@ def shared_heads(losses: pd.DataFrame, times: pd.DataFrame) -> plt.Figure:
         left.plot(np.full(len(losses), i), losses[kind], "o", color=COLD, alpha=0.7)
         left.plot([i - 0.2, i + 0.2], [losses[kind].mean()] * 2, color="black", lw=1.6)
     left.axhline(0, color="#777777", lw=1)
-    left.set_xticks(range(losses.shape[1]), losses.columns)
-    left.set(ylabel="held-out loss less multi-head's\n(nats a character)", xlim=(-0.6, 1.6))
+    left.set_xticks(range(losses.shape[1]), _broken(losses.columns))
+    left.set(ylabel="held-out loss less multi-head's\n(nats a character)")
+    left.set_xlim(-0.6, losses.shape[1] - 0.4)
     left.margins(y=0.2)
 
     at = np.arange(len(times))
@@ -74,17 +82,24 @@ def shared_heads(losses: pd.DataFrame, times: pd.DataFrame) -> plt.Figure:
     right.errorbar(at, times["ratio"], reach, fmt="o", color=COLD, capsize=3, label="measured")
     right.plot(at, times["bytes"], "_", color=WARM, ms=18, mew=2, label="bytes read")
     right.plot(at, times["multiplications"], "_", color="black", ms=18, mew=2, label="products")
-    right.set_xticks(at, times.index)
-    right.set(ylabel="step, over multi-head's", ylim=(0, 1.1), xlim=(-0.5, len(at) - 0.5))
+    right.set_xticks(at, _broken(times.index))
+    right.set(ylabel="step, over multi-head's", xlim=(-0.5, len(at) - 0.5))
+    finite = times["high"][np.isfinite(times["high"])]  # few rounds bound nothing
+    right.set_ylim(0, max(1.1, 1.05 * finite.max()))
     right.legend(loc="lower left")
     return fig
 
 
+def _broken(names):
+    """The names on two lines, so that they fit beside each other."""
+    return [name.replace("-", "-\n") for name in names]
+
+
 def bits(single: pd.DataFrame, together: pd.DataFrame) -> plt.Figure:
-    """What fewer bits of keys and values add to the loss, by layout, with intervals; log axis.
+    """What fewer bits of keys and values add to the loss, by layout, with intervals.
 
     single, together  rows of `quantloss.of_cache`, fed singly and at once; where the interval holds
-    0, the mark is hollow and its lower end is left out
+    0, the mark is hollow. The axis is linear near 0, so that both signs can be seen, and log beyond
     """
     fig, axes = plt.subplots(1, 2, figsize=(7.2, 3.8), sharey=True)
     for ax, title, rows in zip(
@@ -96,16 +111,17 @@ def bits(single: pd.DataFrame, together: pd.DataFrame) -> plt.Figure:
         ):
             part = layouts[i][1]
             x = part["bits"] + 0.12 * (i - (len(layouts) - 1) / 2)  # so that none hides another
-            told = part["verdict"] == "worse"
-            ax.plot(x, part["more"].where(part["more"] > 0), "-", color=color, lw=1)
-            for which, face in ((told, color), (~told, "none")):
+            told = part["verdict"] != "cannot tell"
+            ax.plot(x, part["more"], "-", color=color, lw=1)
+            for which, face in ((told, color), (~told, "white")):
                 ax.plot(x[which], part["more"][which], marker, color=color, mfc=face)
-            low = part["low"].where(part["low"] > 0, 1e-5)
-            ax.vlines(x, low, part["high"], color=color, lw=1)
+            ax.vlines(x, part["low"], part["high"], color=color, lw=1)
             ax.plot([], [], f"-{marker}", color=color, label=f"keys by {keys}, values by {values}")
-        ax.set(title=title, xlabel="bits a number", yscale="log", xticks=sorted(set(rows["bits"])))
-        ax.set_ylim(1e-4, 3)
-    axes[0].set_ylabel("added loss (nats a character,\nlog scale)")
+        ax.axhline(0, color="#777777", lw=1)
+        ax.set_yscale("symlog", linthresh=NEAR, linscale=0.6)
+        ax.set(title=title, xlabel="bits a number", xticks=sorted(set(rows["bits"])))
+        ax.yaxis.set_major_formatter("{x:g}")
+    axes[0].set_ylabel(f"added loss (nats a character,\nlog scale above {NEAR:g})")
     handles, names = axes[0].get_legend_handles_labels()
     fig.legend(handles, names, ncol=2, loc="outside upper center")
     return fig
@@ -121,7 +137,7 @@ def channel_sizes(sides: dict) -> plt.Figure:
         relative = np.sort(sizes / np.median(sizes, axis=1, keepdims=True), axis=1)
         for head in relative:
             ax.plot(np.arange(1, head.size + 1), head, color=COLD, alpha=0.5, lw=1)
-        ax.set(title=case, xlabel="channel of a head, sorted")
+        ax.set(title=case, xlabel="channel, sorted")
         log_axis(ax, "y")
     axes[0, 0].set_ylabel("largest number,\nover the median's (log scale)")
     return fig
@@ -142,7 +158,7 @@ def reach(felt: np.ndarray, position: int, window: int) -> plt.Figure:
     ends = position + depths * (window - 1) + 0.5
     ax.step([*ends, ends[-1]], [*(depths - 0.5), depths[-1] + 0.5], where="pre", color=WARM, lw=2)
     ax.set(xlabel="position of the token", ylabel="layers passed", yticks=depths)
-    ax.set_xlim(-0.5, felt.shape[1] - 0.5)
+    ax.set(xlim=(-0.5, felt.shape[1] - 0.5), ylim=(-0.5, len(felt) - 0.5))
     ax.grid(visible=False)
     bar = fig.colorbar(image, ax=ax)
     bar.set_label("largest change\n(log10)")

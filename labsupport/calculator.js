@@ -80,8 +80,8 @@ function counted(n, one) {
 }
 
 function brief(x) {
-  const [least, most] = x >= 1000 ? [4, 4] : [3, 3];
-  return x.toLocaleString("en", { minimumSignificantDigits: least, maximumSignificantDigits: most });
+  if (x >= 1000) return grouped(Math.round(x)); // 1,023 KiB are less than a MiB
+  return x.toLocaleString("en", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
 }
 
 function inUnits(halves, base, units) {

@@ -25,11 +25,11 @@ class Calculator:
         return page.replace("/* data */", _inert(self._data()))
 
     def __repr__(self) -> str:
-        answers = "bytes_at, break_even, tokens_that_fit, sequences_that_fit"
+        shape = f"labsupport.modelcards.CARDS[{self.model!r}].shape({self.dtype!r})"
         return (
-            f"A calculator of memory for {len(modelcards.CARDS)} models, to use in a page. In Python: "
-            f"labsupport.modelcards.CARDS[{self.model!r}].shape({self.dtype!r}), and of that "
-            f"{answers}."
+            f"A calculator of memory for {len(modelcards.CARDS)} models, to use in a page.\n"
+            f"In Python: {shape},\n"
+            "and of that bytes_at, break_even, tokens_that_fit, sequences_that_fit."
         )
 
     def _data(self) -> dict:

@@ -12,15 +12,16 @@ function start(root) {
   const control = (name) => form.elements.namedItem(name);
   const chosen = () => data.models.find((model) => model.name === control("model").value);
 
-  // Each text field gets a place for its error, and tells it and its hints to a screen reader.
+  // Tied to each field for screen readers: its label, its hint, and a place for its error.
   const errors = {};
-  for (const name of Object.keys(FIELDS)) {
-    const field = control(name).closest(".field");
-    errors[name] = field.appendChild(made("p", ""));
-    errors[name].className = "error";
+  for (const field of form.querySelectorAll(".field")) {
+    const [label, entry] = field.children;
+    entry.id = label.htmlFor = `${root.id}-${entry.name}`;
+    errors[entry.name] = field.appendChild(made("p", ""));
+    errors[entry.name].className = "error";
     const notes = [...field.querySelectorAll("p")];
-    notes.forEach((note, i) => (note.id = `${root.id}-${name}-${i}`));
-    control(name).setAttribute("aria-describedby", notes.map((note) => note.id).join(" "));
+    notes.forEach((note, i) => (note.id = `${entry.id}-${i}`));
+    entry.setAttribute("aria-describedby", notes.map((note) => note.id).join(" "));
   }
 
   for (const { name } of data.models) control("model").add(new Option(name));
@@ -34,17 +35,18 @@ function start(root) {
   }
   control("model").value = data.model;
 
-  function fillSizes() {
-    const model = chosen();
-    find(".about").replaceChildren();
-    if (!model) {
-      find("details").open = true;
-      return;
-    }
+  // A model's sizes go into the fields, so that they and a reader's own are computed alike.
+  function fillSizes({ url, paper, note, ...model }) {
     for (const name of SIZES) control(name).value = model[name] ? grouped(model[name]) : "";
     const link = made("a", "configuration");
-    link.href = model.url;
-    find(".about").append(`Sizes: the makers’ `, link, `. Report: ${model.paper}. ${model.note}`);
+    link.href = url;
+    find(".about").replaceChildren("Sizes: the makers’ ", link, `. Report: ${paper}. ${note}`);
+  }
+
+  function ownSizes() {
+    control("model").value = "";
+    find(".about").replaceChildren();
+    find("details").open = true;
   }
 
   // All that is asked, or null if a field cannot be read; every error stands at its field.
@@ -74,7 +76,7 @@ function start(root) {
   }
 
   function refuse(names) {
-    const labels = names.map((name) => control(name).closest("label").textContent.trim());
+    const labels = names.map((name) => control(name).labels[0].textContent);
     for (const cell of form.querySelectorAll("[data-answer]")) cell.replaceChildren();
     find(".picture").hidden = true;
     say("No answer.", `To correct: ${labels.join(", ")}.`);
@@ -86,7 +88,8 @@ function start(root) {
   }
 
   function answer(name, text, detail = "") {
-    find(`[data-answer="${name}"]`).replaceChildren(text, ...(detail ? [made("small", detail)] : []));
+    const more = detail ? [made("small", detail)] : [];
+    find(`[data-answer="${name}"]`).replaceChildren(text, ...more);
   }
 
   function show(values) {
@@ -105,8 +108,9 @@ function start(root) {
     answer("breakEven", found.breakEven ? counted(found.breakEven, "token") : never);
     const alone = found.weights > values.memory ? "the weights alone do not fit" : "";
     answer("sequencesThatFit", grouped(found.sequencesThatFit), alone);
-    const some = found.tokensThatFit;
-    answer("tokensThatFit", some === null ? "any number: all layers have a window" : grouped(some), alone);
+    const any = "any number: all layers have a window";
+    const most = found.tokensThatFit;
+    answer("tokensThatFit", most === null ? any : grouped(most), alone);
   }
 
   function pastWindow({ windowed }, { aTokenLater, most }) {
@@ -118,14 +122,16 @@ function start(root) {
   function tell({ tokens, sequences, memory }, total) {
     const model = chosen();
     const load = `${counted(sequences, "sequence")} of ${counted(tokens, "token")}`;
-    const sum = `${binary(total)} of ${binary(memory)}`;
     const fits = total <= memory;
-    const rest = fits ? `${binary(memory - total)} stay free.` : `${binary(total - memory)} are missing.`;
+    const rest = fits
+      ? `${binary(memory - total)} stay free.`
+      : `${binary(total - memory)} are missing.`;
     const limit = model && tokens > model.context ? `${counted(model.context, "token")}.` : "";
     const caveat = model?.positions ? "Its position table ends at" : "Its makers state at most";
     say(
       fits ? "Fits." : "Does not fit.",
-      `${model ? model.name : "Your own model"}, ${load}: ${sum}, ${rest}`,
+      `${model ? model.name : "Your own model"}, ${load}: ${binary(total)}.`,
+      `The card has ${both(memory)}; ${rest}`,
       limit && `${caveat} ${limit}`,
     );
   }
@@ -140,8 +146,8 @@ function start(root) {
   }
 
   function update({ target }) {
-    if (target === control("model")) fillSizes();
-    if (SIZES.includes(target.name)) control("model").value = "";
+    if (target === control("model") && chosen()) fillSizes(chosen());
+    if (!chosen() || SIZES.includes(target.name)) ownSizes();
     if (target === control("card") && target.value) control("memory").value = target.value;
     if (target === control("memory")) {
       control("card").value = target.value.trim();
@@ -151,7 +157,7 @@ function start(root) {
     if (values) show(values);
   }
 
-  if (control("model").value !== "") fillSizes();
+  fillSizes(chosen());
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", update);
   root.querySelector(".unscripted").remove();

@@ -343,6 +343,17 @@ def test_the_order_does_not_hang_on_the_spread(spread):
     assert table.loc["16", "n_running"] > 1.8 * table.loc["exact buddy", "n_running"]
 
 
+def test_measure_serves_what_it_is_told_to():
+    table = reservation.measure(
+        {"short": (5, 20)}, ["max", "16"], 0.3, 700, 100, spare=0.1, n_outputs=3000, seed=9
+    )
+    lengths = mixes.requests(5, 20, 150, spread=0.3, max_tokens=100, seed=9)
+    for policy in ("max", "16"):
+        rows = serve(lengths, memory(policy, n_slots=700, max_tokens=100, spare=0.1))
+        assert table.loc[("short", policy)].equals(reservation.summary(rows))
+    assert table.loc[("short", "max"), "n_running"] == 7
+
+
 def test_to_spare_more_blocks_is_to_compute_less_again():
     little, much = (
         reservation.measure(SHAREGPT, ["16"], spare=spare, n_outputs=100_000).iloc[0]

@@ -74,6 +74,8 @@ def test_a_locked_view_counts_what_it_locks():
     (cache,) = filled("NumPy, DoublingCache")
     assert stored_bytes(cache.keys()[:, :1]) == cache.nbytes // 2
     assert stored_bytes([cache, cache.keys(), cache.values()]) == cache.nbytes
+    array = np.zeros(9)
+    assert stored_bytes(np.asarray(memoryview(array)[2:3])) == array.nbytes
 
 
 def test_bytes_that_are_no_arrays_end_the_search():

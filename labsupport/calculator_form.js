@@ -83,8 +83,11 @@ function start(root) {
     return null;
   }
 
+  // What is said already is not touched: a screen reader would say it again.
   function say(verdict, ...sentences) {
-    find("output").replaceChildren(made("strong", verdict), ` ${sentences.join(" ").trim()}`);
+    const rest = ` ${sentences.join(" ").trim()}`;
+    if (find("output").textContent === verdict + rest) return;
+    find("output").replaceChildren(made("strong", verdict), rest);
   }
 
   function answer(name, text, detail = "") {
@@ -126,13 +129,13 @@ function start(root) {
     const rest = fits
       ? `${binary(memory - total)} stay free.`
       : `${binary(total - memory)} are missing.`;
-    const limit = model && tokens > model.context ? `${counted(model.context, "token")}.` : "";
+    const limit = model?.positions ?? model?.context ?? Infinity;
     const caveat = model?.positions ? "Its position table ends at" : "Its makers state at most";
     say(
       fits ? "Fits." : "Does not fit.",
       `${model ? model.name : "Your own model"}, ${load}: ${binary(total)}.`,
       `The card has ${both(memory)}; ${rest}`,
-      limit && `${caveat} ${limit}`,
+      tokens > limit ? `${caveat} ${counted(limit, "token")}.` : "",
     );
   }
 

@@ -189,6 +189,22 @@ def test_variants_of_the_cache_and_of_the_weights():
         assert found == pytest.approx((n_coded * bits + (n - n_coded + scales) * 32) / n)
 
 
+@pytest.mark.parametrize("fed", ["singly", "at once"])
+def test_each_row_is_of_the_layouts_and_bits_that_it_names(fed):
+    weights, tests = weights_of(), some_windows(2)
+    model = charweights.numpy_decoder(CONFIG, weights)
+    for row in quantloss.of_cache(CONFIG, weights, tests, bits=(4, 3), fed=fed).to_dict("records"):
+        logits = []
+        for window in tests:
+            options = {name: row[name] for name in ("keys", "values", "bits")}
+            caches = model.new_caches(Int8Cache, capacity=CONFIG.context, **options)
+            pieces = [window[:-1]] if fed == "at once" else window[:-1, None]
+            logits.append(np.concatenate([model.forward(piece, caches) for piece in pieces]))
+        plain = [model.forward(window[:-1]) for window in tests]
+        rms = np.sqrt(((np.array(logits) - plain) ** 2).mean())
+        assert row["rms"] == pytest.approx(rms, rel=1e-3)
+
+
 def test_windows_are_spread_from_the_first_character_to_the_last():
     found = quantloss.windows(list(range(100)), 9, 4)
     assert found.shape == (4, 10)

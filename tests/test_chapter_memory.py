@@ -11,7 +11,6 @@ from lesson_code import Lesson, run, value
 from labsupport import (
     arithmetic,
     charmodel,
-    corpus,
     decoder,
     latent,
     memory,
@@ -148,18 +147,19 @@ def test_a_step_on_latents_is_the_packages():
 
 @pytest.mark.parametrize("n_tokens", [1, 4, 11])
 @pytest.mark.parametrize("rising", [False, True])  # with each block a larger score, or none
-def test_blocks_of_the_page_read_what_one_piece_does(n_tokens, rising):
+@pytest.mark.parametrize(("spread", "close"), [(40, CLOSE), (4000, 1e-9)])  # e^4000 is too large
+def test_blocks_of_the_page_read_what_one_piece_does(n_tokens, rising, spread, close):
     pool = BlockPool(4, 4, 2, 8, np.float64)
     cache = paged.PagedCache(2, 8, np.float64, pool=pool)
     q = np.abs(normals(0, 2, 1, 8))
     rows = shown("some_rows")(n_tokens, 1)
-    rows[0] *= np.linspace(1, 40, n_tokens)[:: 1 if rising else -1, None]
+    rows[0] *= np.linspace(1, spread, n_tokens)[:: 1 if rising else -1, None]
     cache.append(*rows)
     ours = [
         shown("attend_blocks")(q[h, 0], [(k[h], v[h]) for k, v in cache.blocks()]) for h in (0, 1)
     ]
-    assert off(ours, decoder.attention(q, *rows)[:, 0]) < CLOSE
-    assert off(ours, paged.attend_blocks(q, cache)[:, 0]) < CLOSE
+    assert off(ours, decoder.attention(q, *rows)[:, 0]) < close
+    assert off(ours, paged.attend_blocks(q, cache)[:, 0]) < close
 
 
 def test_rows_are_keys_and_values_of_two_heads_and_follow_their_seed():
@@ -388,9 +388,6 @@ def test_what_three_blocks_can_tell():
     config, _ = training.recorded()
     assert "Ours has three blocks of width 128, four heads to share among" in PROSE
     assert (config.n_blocks, config.d_model, config.n_heads) == (3, 128, 4)
-    assert "a tenth of a megabyte of text" in PROSE
-    _, text = training.recorded_text()
-    assert round(len(corpus.split(text)[0]) / 1e6, 1) == 0.1
 
 
 def test_a_window_reaches_seven_tokens_further_with_each_layer():

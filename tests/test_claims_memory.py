@@ -10,7 +10,17 @@ import pandas as pd
 import pytest
 from doctoring import check_that_it_follows, doctored
 
-from labsupport import arithmetic, claims, evidence, ledger, memory, memory_evidence, memory_source
+from labsupport import (
+    arithmetic,
+    charweights,
+    claims,
+    evidence,
+    ledger,
+    memory,
+    memory_evidence,
+    memory_source,
+    quantize,
+)
 from labsupport.charcache import ConcatCache
 from labsupport.charmodel import CharConfig, CharModel
 from labsupport.claims_memory import in_units, outgrown
@@ -148,6 +158,7 @@ EDGES = {
         lambda: trial("int8", **{"cache, int8": 3_145_728 // 2}),
         IN_SHAPE,
     ),
+    "a cache of the same size": ("10", None, lambda: trial("int8"), CONTRADICTED),
     "gigabytes of neither kind": ("11", {"gigabytes": "4.1"}, lambda: BASE, CONTRADICTED),
     "one real model of two": (
         "12",
@@ -158,6 +169,7 @@ EDGES = {
         ),
         IN_SHAPE,
     ),
+    "none of two": ("12", None, lambda: cards(n_kv_heads=16, window=None), CONTRADICTED),
     "texts that more of them read": ("12", {"n": 4096}, lambda: BASE, IN_SHAPE),
     "texts that none reads": ("12", {"n": 10**6}, lambda: BASE, CANNOT_TELL),
     "models of a size without weights": ("13", {"d": 4097}, lambda: BASE, CANNOT_TELL),
@@ -190,6 +202,7 @@ EDGES = {
         lambda: without("Llama 3 70B"),
         CONTRADICTED,
     ),
+    "latents are not shared": ("17", None, lambda: cards(*LATENT, n_kv_heads=1), CONTRADICTED),
     "no recent models": ("17", None, lambda: cards("GPT-2", "Llama 2 7B"), CONTRADICTED),
     "reading alone": ("18", None, lambda: sharing(one={"held": WHOLE}), CONTRADICTED),
 }
@@ -370,6 +383,13 @@ def test_weights_in_int8_are_smaller(trials):
     assert found["cache"] == found["cache, int8"] == 15 * A_TOKEN
     assert 2 < found["weights"] / found["weights, int8"] < 4
     assert found["weights"] == trials["longer"]()["weights"]
+
+
+def test_the_model_with_int8_weights_is_the_one_weighed(config, monkeypatch):
+    as_doubles = {name: w.astype(float) for name, w in charweights.flat(CharModel(config)).items()}
+    monkeypatch.setattr(quantize, "restored", lambda coded: as_doubles)
+    found = memory_evidence.int8(CharModel(config), 4)
+    assert (found["cache"], found["cache, int8"]) == (4 * A_TOKEN, 8 * A_TOKEN)
 
 
 def test_a_cache_that_keeps_what_it_was_given_keeps_the_queries_too(config, monkeypatch):

@@ -102,7 +102,7 @@ class Paged:
 
 
 def memory(policy, n_slots=N_SLOTS, max_tokens=MAX_TOKENS, spare=SPARE):
-    """The memory of a policy: "max", "pow2" or "exact", "... buddy", or a block size as text.
+    """The memory of a policy: "max", "pow2" or "exact", "... buddy", or a block size.
 
     `spare` is the share of blocks to leave free when a request is admitted. ValueError for another.
     """
@@ -111,6 +111,7 @@ def memory(policy, n_slots=N_SLOTS, max_tokens=MAX_TOKENS, spare=SPARE):
         "pow2": lambda s: min(max_tokens, s.prompt + (1 << (s.final - s.prompt - 1).bit_length())),
         "exact": lambda s: s.final,
     }
+    policy = str(policy)  # 16 is as good as "16"
     how, _, where = policy.partition(" ")
     if how in reserve and where in ("", "buddy"):
         return Contiguous(Buddy(n_slots) if where else FirstFit(n_slots), reserve[how])

@@ -71,6 +71,7 @@ class BlockPool:
 
     def share(self, blocks):
         """Another table holds these blocks too. ValueError if one is free, its rows nobody's."""
+        self._check_known(blocks)
         if free := [block for block in blocks if not self.n_tables[block]]:
             raise ValueError(f"block {free[0]} is free and cannot be shared; take() one")
         for block in blocks:
@@ -81,6 +82,7 @@ class BlockPool:
 
         ValueError if one is let go more often than it is held; then nothing has changed.
         """
+        self._check_known(blocks)
         for block, n in Counter(blocks).items():
             if n > self.n_tables[block]:
                 held = f"held by {self.n_tables[block]} tables and cannot be released {n} times"
@@ -89,6 +91,11 @@ class BlockPool:
             self.n_tables[block] -= 1
             if not self.n_tables[block]:
                 self._free.append(block)
+
+    def _check_known(self, blocks):
+        for block in blocks:
+            if not 0 <= block < self.n_blocks:  # a list would take -1 for its last
+                raise ValueError(f"there is no block {block} of {self.n_blocks}; see block_table")
 
     def __repr__(self):
         rows = f"n_kv_heads={self.n_kv_heads}, head_dim={self.head_dim}, dtype={self.dtype}"

@@ -24,12 +24,15 @@ class CodedDecoder(Decoder):
 
     In float32 a rounding may tip a code to its neighbour, so that logits differ by what a code is.
 
-    Raises as Int8Cache does for other options, ValueError for another `fed`.
+    Raises as Int8Cache does for other options, ValueError for another `fed`, TypeError for a model
+    with an attention of its own.
     """
 
     def __init__(self, model, keys="channel", values="token", bits=8, group=None, fed="singly"):
         if fed not in FED:
             raise ValueError(f"fed must be one of {FED}, not {fed!r}")
+        if type(model).attend is not Decoder.attend:  # windows, say, would be left out unsaid
+            raise TypeError(f"{type(model).__name__} attends in a way of its own: give a Decoder")
         model.new_caches(Int8Cache, capacity=1, keys=keys, values=values, bits=bits, group=group)
         self.fed = fed
         self.config, self.weights = model.config, model.weights

@@ -9,6 +9,7 @@ of torch's operations.
 """
 
 import tracemalloc
+from collections.abc import Mapping
 from types import ModuleType
 
 import numpy as np
@@ -35,12 +36,16 @@ KINDS = {
 
 
 def stored_bytes(held):
-    """Bytes of all storage that `held` keeps alive, used or not, each storage counted once.
+    """Bytes of all storage that `held` keeps alive, used or not, each byte counted once.
 
-    held   an array, tensor, cache or model, or a list, tuple or dict of such; whatever else is in
+    held   an array, tensor, cache or model, or list, tuple or mapping of such; whatever else is in
            their attributes is looked through
     """
-    return sum(dict(_storage(array) for array in arrays_in(held)).values())
+    total = end = 0
+    for start, stop in sorted(_storage(array) for array in arrays_in(held)):
+        total += max(0, stop - max(start, end))  # two libraries may know parts of one storage
+        end = max(end, stop)
+    return total
 
 
 def shape_bytes(held):
@@ -62,28 +67,27 @@ def arrays_in(held):
             waiting.extend(one)
         else:
             waiting.extend(
-                (one if isinstance(one, dict) else getattr(one, "__dict__", {})).values()
+                (one if isinstance(one, Mapping) else getattr(one, "__dict__", {})).values()
             )
     return found
 
 
 def _storage(array):
-    """Where the storage of an array or tensor begins, and its bytes."""
-    if isinstance(array, torch.Tensor):
-        storage = array.untyped_storage()
-        return storage.data_ptr(), storage.nbytes()
+    """Where the storage of an array or tensor begins and ends: two addresses."""
     owner = _owner(array)
-    return owner.ctypes.data, owner.nbytes
+    if isinstance(owner, torch.Tensor):
+        storage = owner.untyped_storage()
+        return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    return np.lib.array_utils.byte_bounds(owner)
 
 
 def _owner(array):
-    """The array whose memory a view looks at, behind other views and memoryviews."""
-    base = array.base
-    while isinstance(base, np.ndarray | memoryview):
-        if isinstance(base, memoryview):
-            base = base.obj
-        else:
-            array, base = base, base.base
+    """The array or tensor whose memory a view looks at, behind other views and memoryviews."""
+    base = getattr(array, "base", None)  # a tensor has none
+    while base is not None:
+        if isinstance(base, np.ndarray | torch.Tensor):
+            array = base
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
     return array
 
 

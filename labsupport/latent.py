@@ -30,9 +30,9 @@ class LatentConfig:
         if self.dtype is None or np.dtype(self.dtype) not in (np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, not {self.dtype}")
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
-        for name, value in vars(self).items():
+        for name, value in list(vars(self).items()):
             if name != "dtype":
-                whole_number(name, value, at_least=1)
+                object.__setattr__(self, name, whole_number(name, value, at_least=1))
         if self.rope_dim % 2:
             raise ValueError(f"rope_dim must be even, for its numbers turn in pairs: {self}")
 
@@ -55,7 +55,7 @@ def rotate(x, positions, base=10_000):
     cos, sin = np.cos(angles), np.sin(angles)
 
     even, odd = x[..., 0::2], x[..., 1::2]
-    turned = np.empty_like(x)
+    turned = np.empty(x.shape, np.result_type(x, np.float32))  # of ints too: cosines are none
     turned[..., 0::2] = even * cos - odd * sin
     turned[..., 1::2] = even * sin + odd * cos
     return turned
@@ -144,6 +144,14 @@ class LatentCache:
         if n_tokens > self._n_tokens:
             raise ValueError(f"cannot truncate to {n_tokens} tokens: only {self._n_tokens} held")
         self._n_tokens = n_tokens
+
+    def copy(self):
+        """An independent cache with the same rows and capacity."""
+        twin = LatentCache(self.config, self.capacity)
+        twin.append(*self.rows())
+        return twin
+
+    __copy__ = copy  # else copy.copy(cache) would share the storage
 
 
 def random_weights(config, seed):

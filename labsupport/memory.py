@@ -13,6 +13,7 @@ formats and copies that are alive for a moment come on top.
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from math import isfinite
 from numbers import Integral, Real
 
@@ -113,9 +114,10 @@ class CacheShape:
         return self.latent_dim or 2 * self.n_kv_heads * self.head_dim
 
     def _numbers(self, n_tokens):
-        windows = self.windows or (None,) * self.n_layers
-        kept = sum(n_tokens if window is None else min(n_tokens, window) for window in windows)
-        return self._a_layer * kept
+        if self.windows is None:
+            return self._a_layer * self.n_layers * n_tokens
+        kept = (n_tokens if window is None else min(n_tokens, window) for window in self.windows)
+        return self._a_layer * sum(kept)
 
     def _growth(self, n_tokens):
         return self._numbers(n_tokens + 1) - self._numbers(n_tokens)
@@ -178,4 +180,4 @@ def _in_numbers(name, n_bytes, dtype):
     n_bytes = int(n_bytes) if isinstance(n_bytes, Integral) else float(n_bytes)
     if not isfinite(n_bytes) or n_bytes < 0:
         raise ValueError(f"{name} must be finite and at least 0, not {n_bytes}")
-    return int(2 * n_bytes // int(2 * BYTES[dtype]))  # exact: 2 and the divisor are powers of two
+    return 2 * Fraction(n_bytes) // int(2 * BYTES[dtype])  # exact, and no float is too large

@@ -48,13 +48,13 @@ def mean_held(lengths):
 
     One of prompt p and output o holds p + 1, ..., p + o in its o steps, p + (o + 1) / 2 on average.
     """
-    prompt, output = np.asarray(lengths).T
+    prompt, output = np.array(lengths, np.int64).T
     return (output * (prompt + (output + 1) / 2)).sum() / output.sum()
 
 
 def mean_final(lengths):
     """Tokens that a running sequence will hold in the end, on average over time."""
-    prompt, output = np.asarray(lengths).T
+    prompt, output = np.array(lengths, np.int64).T
     return (output * (prompt + output)).sum() / output.sum()
 
 
@@ -64,7 +64,7 @@ def mean_unfilled(lengths, block_size):
     (block_size - 1) / 2 if every filling of the last block is as likely as any other. That fails
     for sequences that are short against a block: these mostly have one, and it starts empty.
     """
-    prompt, output = np.asarray(lengths).T
+    prompt, output = np.array(lengths, np.int64).T
 
     def up_to(n):  # summed over a sequence's first n steps, had it no prompt
         full, rest = n // block_size, n % block_size

@@ -30,6 +30,9 @@ class PagedCache:
 
     free() gives the blocks back; after that every use raises FreedCacheError. A cache that is
     dropped without it gives them back when Python deletes the object.
+
+    A pass that fails is taken back by truncate(); a copy that it made of a shared block stays. An
+    interrupt (Ctrl-C) within the books of the pool may cost it blocks, but shows nobody's rows.
     """
 
     check, reset = KVCache.check, KVCache.reset  # the same refusals, the same words
@@ -107,10 +110,14 @@ class PagedCache:
     def blocks(self):
         """For each block held its filled keys and values, views [n_kv_heads, n_filled, head_dim].
 
-        The views are read-only, and a borrow: use them before the next change.
+        The views are read-only, and a borrow: use them before the next change. RuntimeError for a
+        cache that changed between two blocks, FreedCacheError for one that was freed.
         """
-        size, left = self.pool.block_size, len(self)
-        for block in self._blocks:
+        size, left, table = self.pool.block_size, len(self), self._blocks
+        for block in table:
+            self._check_held()
+            if self._blocks is not table:
+                raise RuntimeError("the cache changed while its blocks were read; read them anew")
             both = self.pool.keys[block, :, :left], self.pool.values[block, :, :left]
             for view in both:
                 view.flags.writeable = False

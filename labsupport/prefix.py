@@ -42,12 +42,15 @@ class FrozenDecoder(Decoder):
     It has the config of `decoder` and a copy of its weights. Writing to a weight raises ValueError,
     replacing one TypeError, setting an attribute AttributeError: so the identity stays true for
     the object's life. Other weights need another FrozenDecoder, and that has another identity.
+    TypeError for a decoder of another kind, whose attention is not Decoder's.
 
     This is a contract within one program, not a defence: whoever means to can reach the memory.
     Nor does it see code that changes while the program runs.
     """
 
     def __init__(self, decoder, sources):
+        if type(decoder).attend is not Decoder.attend:  # its own attention would be lost unsaid
+            raise TypeError(f"a {type(decoder).__name__} attends otherwise; freeze a plain Decoder")
         weights = MappingProxyType({name: _frozen(w) for name, w in decoder.weights.items()})
         self.__dict__.update(  # and no super().__init__, which would draw new weights
             config=decoder.config,

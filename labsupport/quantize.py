@@ -55,7 +55,8 @@ def quantize(x, axis, bits=8):
     Raises TypeError for another dtype or bits that are no int, ValueError for other bits and for
     numbers that are NaN, infinite or above 1.7e38, of which there would be no finite scale.
     """
-    levels = 2 ** (checked_bits(bits) - 1) - 1
+    bits = checked_bits(bits)
+    levels = 2 ** (bits - 1) - 1
     if not isinstance(x, np.ndarray) or x.dtype not in (np.float32, np.float64):
         found = getattr(x, "dtype", type(x).__name__)
         raise TypeError(f"x must be a float32 or float64 array, not {found}; convert it first")

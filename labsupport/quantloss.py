@@ -22,11 +22,15 @@ CONFIDENCE = 0.95  # that all intervals of a table hold at once
 def windows(ids, context, n_windows=40):
     """Windows spread evenly over a text's ids, [n_windows, context + 1]: the last is only told.
 
-    Raises ValueError for a text shorter than a window, or windows below two: one has no spread.
+    Raises ValueError for a text shorter than a window, for windows that would overlap, or below
+    two: one has no spread.
     """
     whole_number("n_windows", n_windows, at_least=2)
     if len(ids) <= context:
         raise ValueError(f"a window needs {context + 1} characters, the text has {len(ids)}")
+    if n_windows * (context + 1) > len(ids):  # the same text twice tells no more, but would count
+        most = len(ids) // (context + 1)
+        raise ValueError(f"{n_windows} windows would overlap; this text has room for {most}")
     starts = np.linspace(0, len(ids) - context - 1, n_windows).astype(int)
     return np.asarray(ids)[starts[:, None] + np.arange(context + 1)]
 
@@ -81,12 +85,12 @@ def compare(model, variants, tests):
     verdict          worse, better, or cannot tell: the interval holds 0
     """
     plain = _logits(model, tests)
-    base = _losses(plain, tests)
+    base = nats(plain, tests)
     confidence = 1 - (1 - CONFIDENCE) / len(variants)
     rows = []
     for columns, coded in variants:
         logits = _logits(coded, tests)
-        error, losses = logits - plain, _losses(logits, tests)
+        error, losses = logits - plain, nats(logits, tests)
         found = {
             "largest": np.abs(error).max(),
             "rms": np.sqrt((error**2).mean()),
@@ -113,7 +117,7 @@ def _logits(model, tests):
     return np.stack([model.forward(window[:-1]) for window in tests]).astype(float)
 
 
-def _losses(logits, tests):
-    """Mean nats a character of each window, [n_windows]."""
+def nats(logits, tests):
+    """Mean nats a character of each window, [n_windows], from logits [n_windows, n, vocab_size]."""
     told = np.take_along_axis(log_softmax(logits, axis=-1), tests[:, 1:, None], axis=-1)
     return -told[..., 0].mean(axis=1)

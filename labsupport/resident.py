@@ -46,9 +46,10 @@ def resident(kind="preallocated", n_bytes=200_000_000):
     paths = [str(machine.PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     ran = subprocess.run(  # -P: this package, whatever lies in the working directory
         [sys.executable, "-P", "-m", "labsupport.resident", kind, str(n_bytes)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1"},
         capture_output=True,
         encoding="utf-8",
+        errors="replace",
     )
     if ran.returncode != 0:
         raise RuntimeError(f"the process that held the cache failed:\n{ran.stderr[-2000:]}")
@@ -84,7 +85,7 @@ class _Glances:
 
     def __enter__(self):
         self._process, self._most = psutil.Process(), 0
-        self._end = threading.Event()
+        self._end, self._lock = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._look)
         self._thread.start()
         return self
@@ -95,12 +96,14 @@ class _Glances:
 
     def _look(self):
         while not self._end.wait(0.002):
-            self._most = max(self._most, self._process.memory_info().rss)
+            with self._lock:  # else a glance of the stage before could land in the next
+                self._most = max(self._most, self._process.memory_info().rss)
 
     def take(self):
         """Resident bytes now, and the most since the last time: (now, most)."""
-        now = self._process.memory_info().rss
-        most, self._most = max(self._most, now), 0
+        with self._lock:
+            now = self._process.memory_info().rss
+            most, self._most = max(self._most, now), 0
         return now, most
 
 

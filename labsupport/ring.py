@@ -104,7 +104,8 @@ class RingCache(KVCache):
 
         Always possible: to any length while nothing has been overwritten, by one token, to 0, and
         to the length before the last append. Raises TypeError for what is not an int, ValueError
-        for more tokens than were seen and when rows of the window were overwritten.
+        for more tokens than were seen and when rows of the window were overwritten. Interrupted,
+        it is done all the same.
         """
         n_tokens = whole_number("n_tokens", n_tokens, at_least=0)
         if n_tokens > self._n_tokens:
@@ -118,10 +119,21 @@ class RingCache(KVCache):
                 f"before it, and all before position {oldest} were overwritten; reset() the cache "
                 "and compute the tokens again"
             )
+        try:
+            self._go_back(undo, first, n_tokens)
+        except BaseException:  # Ctrl-C midway: some rows are back and the length is not
+            self._go_back(undo, first, n_tokens)
+            raise
+
+    def _go_back(self, undo, first, n_tokens):
         if undo:
             self._keys[:, undo.slots], self._values[:, undo.slots] = undo.keys, undo.values
             self._undo = None
         self._first, self._n_tokens = first, n_tokens
+
+    def writable_views(self):
+        """TypeError: rows lie in no order of positions, and one may have been taken back."""
+        raise TypeError("a RingCache hands out no rows to write: truncate() it and append() others")
 
     def copy(self):
         """An independent cache that holds the same; its counters are those of the copy."""

@@ -4,13 +4,10 @@ The recorded character model reads its held-out text in pieces of its context, e
 caches; its weights stay, and only how far its layers look back is changed.
 """
 
-import math
-
 import numpy as np
 import pandas as pd
 
-from labsupport import charweights, corpus, training
-from labsupport.kvcache import whole_number
+from labsupport import charweights, corpus, quantloss, training
 from labsupport.window import WindowDecoder
 
 WINDOWS = (None, 128, 64, 32, 16, 8)
@@ -30,27 +27,24 @@ def windowed(config, weights, windows):
 def pieces(n_pieces=None):
     """Held-out text of the recorded model as ids, [n_pieces, context + 1], spread evenly.
 
-    None: all pieces side by side, those of the held-out loss that was recorded.
+    None: all pieces side by side, those of the held-out loss that was recorded. Raises ValueError
+    as `quantloss.windows` does.
     """
     config, _ = training.recorded()
     alphabet, text = training.recorded_text()
-    ids = np.array(alphabet.encode(corpus.split(text)[1]))
-    span, most = config.context + 1, len(ids) // (config.context + 1)
-    n_pieces = most if n_pieces is None else whole_number("n_pieces", n_pieces, at_least=1)
-    starts = np.linspace(0, len(ids) - span, n_pieces).astype(int)
-    return ids[starts[:, None] + np.arange(span)]
+    ids = alphabet.encode(corpus.split(text)[1])
+    most = len(ids) // (config.context + 1)
+    return quantloss.windows(ids, config.context, most if n_pieces is None else n_pieces)
 
 
 def piece_losses(model, texts):
     """Mean nats a character in each piece, [n_pieces], and the bytes of one piece's caches."""
-    losses = []
+    logits = []
     for ids in texts:
         caches = model.new_caches()
-        logits = model.forward(ids[:-1], caches).astype("float64")  # [context, vocab_size]
-        top = logits.max(axis=1)
-        told = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
-        losses.append((told - logits[np.arange(len(logits)), ids[1:]]).mean())
-    return np.array(losses), sum(cache.nbytes for cache in caches)
+        logits.append(model.forward(ids[:-1], caches))  # [context, vocab_size]
+    each = quantloss.nats(np.array(logits, float), texts)
+    return each, sum(cache.nbytes for cache in caches)
 
 
 def losses(choices=WINDOWS, n_pieces=None):
@@ -71,13 +65,8 @@ def losses(choices=WINDOWS, n_pieces=None):
         windows = choice if isinstance(choice, tuple) else (choice,) * config.n_blocks
         each, cache_bytes = piece_losses(windowed(config, weights, windows), texts)
         first = each if first is None else first
-        loss, more = _with_interval(each), _with_interval(each - first)
-        rows[str(choice)] = (*loss, *more, cache_bytes)
+        spans = [quantloss.paired(values) for values in (each, each - first)]
+        means = [span[key] for span in spans for key in ("more", "low", "high")]
+        rows[str(choice)] = (*means, cache_bytes)
     columns = ["loss", "low", "high", "more", "least", "most", "cache_bytes"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("window")
-
-
-def _with_interval(each):
-    """The mean, and 1.96 standard errors below and above it."""
-    error = 1.96 * each.std(ddof=1) / math.sqrt(len(each)) if len(each) > 1 else math.inf
-    return each.mean(), each.mean() - error, each.mean() + error

@@ -2,7 +2,10 @@
 
 import json
 import subprocess
+import threading
+import time
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +14,9 @@ from torch.profiler import profile
 
 from labsupport import charcache, footprint, kvcache, resident
 from labsupport.charmodel import CharConfig, CharModel
+from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.footprint import shape_bytes, stored_bytes
+from labsupport.prefix import FrozenDecoder
 
 HEADS, HEAD_DIM = 2, 8
 TOKEN_BYTES = 2 * HEADS * HEAD_DIM * 4
@@ -68,6 +73,27 @@ def test_shared_storage_counts_once_and_a_view_counts_whole():
 def test_a_tensor_over_an_array_shares_its_storage():
     array = np.zeros(12)
     assert stored_bytes([array, torch.from_numpy(array)]) == array.nbytes
+    for part in (torch.from_numpy(array[2:]), torch.from_numpy(array[:2])):
+        for both in ([array, part], [part, array]):
+            assert stored_bytes(both) == array.nbytes
+
+
+def test_an_array_over_a_tensor_keeps_all_of_its_storage():
+    tensor = torch.zeros(12)
+    for part in (tensor.numpy(), tensor[:1].numpy(), tensor[5:].numpy()[1:]):
+        assert stored_bytes(part) == 12 * 4
+        assert stored_bytes([part, tensor]) == stored_bytes([tensor, part]) == 12 * 4
+
+
+def test_a_view_that_repeats_numbers_stores_them_once():
+    array = np.zeros(100)
+    assert stored_bytes(np.lib.stride_tricks.sliding_window_view(array, 10)) == array.nbytes
+    assert stored_bytes(np.broadcast_to(array, (7, 100))) == array.nbytes
+
+
+def test_weights_that_cannot_be_written_are_weighed_too():
+    plain = Decoder(DecoderConfig(9, n_positions=6, d_model=8, n_layers=1, n_heads=2), seed=0)
+    assert stored_bytes(FrozenDecoder(plain, {})) == stored_bytes(plain) > 0
 
 
 def test_a_locked_view_counts_what_it_locks():
@@ -252,3 +278,23 @@ def test_numpy_caches_are_those_of_chapter_1():
     assert {kind for kind in footprint.KINDS.values() if issubclass(kind, kvcache.KVCache)} == set(
         resident.KINDS.values()
     )
+
+
+def test_a_glance_that_was_begun_before_counts_to_the_stage_before(monkeypatch):
+    class Process:
+        rss = 1000
+
+        def memory_info(self):
+            seen = SimpleNamespace(rss=self.rss)
+            if threading.current_thread() is not threading.main_thread():
+                time.sleep(0.03)  # nearly always one is under way
+            return seen
+
+    monkeypatch.setattr(resident.psutil, "Process", Process)
+    with resident._Glances() as glances:
+        time.sleep(0.08)
+        assert glances.take() == (1000, 1000)
+        Process.rss = 100
+        glances.take()  # what was begun before the change ends here
+        time.sleep(0.08)
+        assert glances.take() == (100, 100)

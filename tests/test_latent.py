@@ -2,6 +2,7 @@
 against each other; its counts against the calls that NumPy gets."""
 
 import cmath
+import copy
 import math
 
 import numpy as np
@@ -331,3 +332,27 @@ def test_a_truncated_cache_goes_on_as_one_that_never_held_more():
     np.testing.assert_allclose(
         model.forward(x[2:], cache), model.forward(x)[2:], rtol=0, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.int32])
+def test_sizes_given_as_numpy_numbers_do_not_overflow(kind):
+    sizes = (5120, 128, 128, 64, 512)
+    narrow, plain = LatentConfig(*map(kind, sizes)), LatentConfig(*sizes)
+    assert latent.multiplications(narrow, 1, 131_072) == latent.multiplications(plain, 1, 131_072)
+
+
+@pytest.mark.parametrize("how", [lambda cache: cache.copy(), copy.copy, copy.deepcopy])
+def test_a_copy_of_a_cache_is_another_s(how):
+    cache = latent.LatentCache(LatentConfig(8, 2, 4, 2, 3), 4)
+    cache.append(np.ones((2, 3)), np.ones((2, 2)))
+    twin = how(cache)
+    cache.append(np.full((1, 3), 2.0), np.full((1, 2), 2.0))
+    twin.append(np.full((1, 3), 9.0), np.full((1, 2), 9.0))
+    for own, last in ((cache, 2), (twin, 9)):
+        assert [rows[:, 0].tolist() for rows in own.rows()] == [[1, 1, last]] * 2
+    assert twin.capacity == 4
+
+
+def test_whole_numbers_are_rotated_as_others_are():
+    rows = np.array([[1, 0, 2, 3]])
+    np.testing.assert_array_equal(latent.rotate(rows, [5]), latent.rotate(rows.astype(float), [5]))

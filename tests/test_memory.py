@@ -127,6 +127,7 @@ def test_numbers_of_half_a_byte_are_exact():
     assert [odd.bytes_at(n) for n in (1, 2, 3)] == [1.5, 3, 4.5]
     assert isinstance(odd.bytes_at(2), int)
     assert odd.tokens_that_fit(4.5) == 3
+    assert odd.tokens_that_fit(1.5 * 2.0**1023) == 2**1023
     assert odd.tokens_that_fit(4) == odd.tokens_that_fit(np.float32(4.4)) == 2
     assert CacheShape(1, 1, 1, "int4").bytes_at(2**70 + 1) == 2**70 + 1
 
@@ -414,3 +415,7 @@ def test_lengths_at_which_a_cache_outgrows_its_model():
         assert shape.bytes_at(row["break_even"]) > row["weight_bytes"]
         assert shape.bytes_at(row["break_even"] - 1) <= row["weight_bytes"]
     assert modelcards.break_evens("float32")["break_even"].equals(table["break_even"])
+
+
+def test_layers_without_windows_are_not_gone_through_one_by_one():
+    assert CacheShape(10**18, 1, 1, "int8").break_even(10**20) == 51

@@ -264,6 +264,9 @@ def test_a_cache_that_is_dropped_gives_its_blocks_back():
         (lambda p: p.release([5]), "block 5 is held by 0 tables"),
         (lambda p: p.release([0, 1, 0]), "block 0 is held by 1 tables .* released 2 times"),
         (lambda p: p.share([0, 5]), "block 5 is free and cannot be shared"),
+        (lambda p: p.share([0, -8]), "there is no block -8 of 8"),
+        (lambda p: p.release([0, -7]), "there is no block -7 of 8"),
+        (lambda p: p.release([8]), "there is no block 8 of 8"),
     ],
 )
 def test_a_pool_refuses_what_would_break_its_books(misuse, says):
@@ -364,6 +367,22 @@ def test_what_is_handed_out_cannot_change_the_pool():
             with pytest.raises(ValueError, match="read-only"):
                 view[:] = 0
     assert holds(cache, range(1, 7))
+
+
+def test_blocks_that_are_given_away_while_they_are_read_are_not_read():
+    pool = new_pool(n_blocks=2)
+    cache = filled(pool, 8)
+    parts = cache.blocks()
+    next(parts)
+    cache.truncate(4)
+    other = filled(pool, 4, first=50)
+    with pytest.raises(RuntimeError, match="changed while its blocks were read; read them anew"):
+        next(parts)
+    parts = other.blocks()
+    other.append(*rows_of([]))  # nothing: no block changes hands
+    other.free()
+    with pytest.raises(FreedCacheError):
+        next(parts)
 
 
 def test_the_bytes_of_a_pool_are_those_of_its_arrays():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.kvcache import DoublingCache, PreallocatedCache
 from labsupport.prefix import FrozenDecoder, PrefixStore, identity
+from labsupport.window import WindowDecoder
 
 CONFIG = DecoderConfig(30, 40, 16, 2, 2, dtype=np.float64)
 SOURCES = {"decoder.py": b"def forward", "kvcache.py": b"def append"}
@@ -315,3 +316,8 @@ def test_a_frozen_model_is_hashed_once(monkeypatch):
         model.forward(TOKENS)
         assert model.identity == "name"
     assert calls == [1]
+
+
+def test_a_decoder_that_attends_otherwise_is_not_frozen():
+    with pytest.raises(TypeError, match="a WindowDecoder attends otherwise; freeze a plain"):
+        FrozenDecoder(WindowDecoder(CONFIG, 0, [4, 4]), SOURCES)

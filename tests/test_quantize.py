@@ -205,3 +205,9 @@ def test_weights_that_are_not_finite_are_refused():
     weights["head.w"][0, 0] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         int8_weights(weights)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16])
+def test_bits_given_as_a_numpy_number_count_as_any_other(kind):
+    x = np.ones((200, 100), np.float32)
+    assert quantize(x, 0, kind(4)).packed_bytes == quantize(x, 0, 4).packed_bytes

@@ -13,6 +13,7 @@ from labsupport.codeddecoder import CodedDecoder, by_groups
 from labsupport.decoder import Decoder, DecoderConfig
 from labsupport.int8cache import Int8Cache
 from labsupport.quantize import quantize
+from labsupport.window import WindowDecoder
 
 LAYOUTS = [(k, v) for k in ("token", "channel") for v in ("token", "channel")]
 CONFIG = CharConfig(vocab_size=13, context=12, d_model=16, n_blocks=2, n_heads=4)
@@ -148,7 +149,7 @@ def test_intervals_of_a_table_are_wider_the_more_rows_it_has():
 
 
 def _differences(plain, other, tests):
-    return quantloss._losses(other, tests) - quantloss._losses(plain, tests)
+    return quantloss.nats(other, tests) - quantloss.nats(plain, tests)
 
 
 @pytest.mark.parametrize(
@@ -304,3 +305,16 @@ def test_tokens_that_fill_no_group_stay_as_they_are():
     np.testing.assert_array_equal(coded[:, 6:], rows[:, 6:])
     np.testing.assert_array_equal(coded[:, 3:6], quantize(rows[:, 3:6], 1, 2).dequantize())
     np.testing.assert_array_equal(by_groups(rows, 8), rows)
+
+
+def test_a_model_with_an_attention_of_its_own_is_refused():
+    sizes = {"vocab_size": 9, "n_positions": 12, "d_model": 8, "n_layers": 2, "n_heads": 2}
+    windowed = WindowDecoder(DecoderConfig(**sizes), 0, [2, 2])
+    with pytest.raises(TypeError, match="WindowDecoder attends in a way of its own"):
+        CodedDecoder(windowed)
+
+
+def test_windows_that_overlap_are_refused():
+    assert np.unique(quantloss.windows(np.arange(20), 4, 4)).size == 20
+    with pytest.raises(ValueError, match="5 windows would overlap; this text has room for 4"):
+        quantloss.windows(np.arange(20), 4, 5)

@@ -105,6 +105,13 @@ def test_means_over_time_are_those_of_a_count_step_by_step(lengths, size):
     assert mixes.mean_unfilled(lengths, size) == pytest.approx((-held % size).mean())
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint32"])
+def test_means_over_time_do_not_hang_on_how_wide_the_lengths_are_stored(dtype):
+    lengths = np.array([(200, 255), (100, 255)])
+    for mean in (mixes.mean_held, mixes.mean_final, lambda x: mixes.mean_unfilled(x, 16)):
+        assert mean(lengths.astype(dtype)) == mean(lengths)
+
+
 def test_half_a_block_is_right_for_long_sequences_and_wrong_for_short_ones():
     long, short = (mixes.requests(*mixes.MEANS[mix], 3000) for mix in ("ShareGPT", "Alpaca"))
     for size in (8, 16, 32):
@@ -164,6 +171,10 @@ def test_what_is_summed_up_are_the_steps_in_which_a_request_waits():
     assert got["waste"] == pytest.approx(100 * (4 + 3 + 2) / 3 / 7)
     assert got["recomputed"] == pytest.approx(100 * 2 / 7)  # 2 tokens again, 7 of output
     assert (got["n_running"], got["empty_each"]) == (1, pytest.approx(2 / 3))
+
+
+def test_a_block_size_may_be_a_number():
+    assert memory(16, 64).pool.block_size == memory("16", 64).pool.block_size == 16
 
 
 def test_blocks_are_spared_for_others_and_never_from_the_only_one():

@@ -270,6 +270,18 @@ def test_an_append_that_is_interrupted_leaves_the_rows_that_were_held(n_seen, na
     assert state(cache) == before
 
 
+@pytest.mark.parametrize("name", ["_keys", "_values"])
+@pytest.mark.parametrize("n_tokens", [11, 0])
+def test_a_truncate_that_is_interrupted_is_done_all_the_same(name, n_tokens):
+    cache, wanted = ring(4, 11), ring(4, n_tokens)
+    cache.append(*some_rows(3, seed=99))
+    setattr(cache, name, getattr(cache, name).view(Interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        cache.truncate(n_tokens)
+    assert not getattr(cache, name).armed
+    assert state(cache) == state(wanted)
+
+
 ok = some_rows(1)[0]
 REFUSALS = {
     "list": (lambda c: c.append(ok.tolist(), ok), TypeError, "k must be a NumPy array"),
@@ -279,6 +291,7 @@ REFUSALS = {
     "longer": (lambda c: c.truncate(10), ValueError, "to 10 tokens: only 9 seen"),
     "gone": (lambda c: c.truncate(6), ValueError, "look at 3 before it, and all before position 4"),
     "float": (lambda c: c.truncate(8.0), TypeError, "n_tokens must be an int"),
+    "write": (lambda c: c.writable_views(), TypeError, "hands out no rows to write: truncate"),
     "negative": (lambda c: c.truncate(-1), ValueError, "n_tokens must be at least 0"),
     "no window": (lambda c: RingCache(1, 1, window=0), ValueError, "window must be at least 1"),
     "window": (lambda c: RingCache(1, 1, window=2.0), TypeError, "window must be an int"),

@@ -1,11 +1,10 @@
 """The loss with windows: without one it is the recorded loss, and it is taken as torch takes it."""
 
-import math
 
 import numpy as np
 import pytest
 import torch
-from scipy import special, stats
+from scipy import special
 from torch.nn import functional as F
 
 from labsupport import charweights, evidence, training, windowloss
@@ -55,15 +54,6 @@ def test_through_rings_it_is_the_loss_without_any_cache():
         assert abs(loss + chances[np.arange(128), ids[1:]].mean()) < 1e-5
 
 
-def test_the_interval_is_that_of_a_mean():
-    each = np.random.default_rng(1).normal(3, 2, size=400)
-    mean, low, high = windowloss._with_interval(each)
-    error = stats.sem(each)
-    assert mean == each.mean()
-    np.testing.assert_allclose([low, high], stats.norm(mean, error).interval(0.95), atol=1e-5)
-    assert windowloss._with_interval(np.ones(1)) == (1, -math.inf, math.inf)
-
-
 def test_pieces_are_spread_over_the_held_out_text():
     all_of_them, few = pieces(), pieces(3)
     assert few.shape == (3, 129)
@@ -75,11 +65,18 @@ def test_pieces_are_spread_over_the_held_out_text():
 @pytest.mark.parametrize(
     ("act", "error", "says"),
     [
-        (lambda: losses([(8, 8)], n_pieces=1), ValueError, "give 3 windows, one a layer, not 2"),
-        (lambda: losses([0], n_pieces=1), ValueError, "window must be at least 1"),
-        (lambda: losses(n_pieces=0), ValueError, "n_pieces must be at least 1"),
+        (lambda: losses([(8, 8)], n_pieces=2), ValueError, "give 3 windows, one a layer, not 2"),
+        (lambda: losses([0], n_pieces=2), ValueError, "window must be at least 1"),
+        (lambda: losses(n_pieces=0), ValueError, "n_windows must be at least 2"),
     ],
 )
 def test_what_does_not_fit_is_refused(act, error, says):
     with pytest.raises(error, match=says):
         act()
+
+
+def test_pieces_that_overlap_are_refused():
+    most = len(windowloss.pieces())
+    assert len(windowloss.pieces(most)) == most
+    with pytest.raises(ValueError, match="overlap"):
+        windowloss.pieces(most + 1)

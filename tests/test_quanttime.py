@@ -45,15 +45,17 @@ def test_products_that_differ_are_not_timed(monkeypatch):
         quanttime.kernel_times(sizes=(65536,))
 
 
-@pytest.mark.parametrize(("keys", "values"), [("channel", "token"), ("token", "channel")])
+@pytest.mark.parametrize(
+    ("keys", "values"), [("channel", "token"), ("token", "token"), ("channel", "channel")]
+)
 def test_bytes_of_caches_at_each_length(keys, values):
     found = quanttime.cache_bytes(2, 8, [4, 21, 64], keys=keys, values=values)
     for n, row in zip([4, 21, 64], found.to_dict("records"), strict=True):
-        codes = 2 * (n // 8 * 8 + n) * 8  # a side by channel has room for whole groups
-        scales = 4 * 2 * (n + n // 8 * 8)
-        exact = 4 * 2 * (n % 8) * 8
-        if n % 8 == 0:
-            exact = 4 * 2 * 7 * 8  # what the last token made codes of, to take it back
+        n_by_channel = [keys, values].count("channel")
+        n_coded = (2 - n_by_channel) * n + n_by_channel * (n // 8 * 8)  # whole groups only
+        codes, scales = 2 * n_coded * 8, 4 * 2 * n_coded
+        # Of a group that has just become full, what the last token made codes of, to take it back.
+        exact = n_by_channel * 4 * 2 * (n % 8 or 7) * 8
         assert row["n_tokens"] == n
         assert row["float32_bytes"] == 2 * 2 * n * 8 * 4
         assert (row["codes_bytes"], row["scales_bytes"]) == (codes, scales)

@@ -282,6 +282,12 @@ def test_what_is_not_felt_is_white_and_the_steps_end_each_layer():
     assert ax.get_ylim() == (-0.5, len(FELT) - 0.5)
 
 
+def test_steps_that_lead_past_the_last_token_do_not_widen_the_map():
+    ax = figures_memory.reach(FELT[:, :8], POSITION, WINDOW).axes[0]
+    assert ax.lines[0].get_xdata().max() > 8
+    assert ax.get_xlim() == (-0.5, 7.5)
+
+
 def test_windows_stand_beside_the_bytes_that_they_keep():
     ax = figures_memory.windows(LOOKED).axes[0]
     ((_, points),) = intervals(ax).values()

@@ -1,6 +1,5 @@
 """The loss with windows: without one it is the recorded loss, and it is taken as torch takes it."""
 
-
 import numpy as np
 import pytest
 import torch

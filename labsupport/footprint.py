@@ -101,8 +101,7 @@ def numpy_peak(act):
     was there before are not seen, so let `act` make what it lets grow.
     """
     traced_already = tracemalloc.is_tracing()
-    if not traced_already:
-        tracemalloc.start()
+    tracemalloc.start()  # does nothing then
     try:
         tracemalloc.reset_peak()
         before, _ = tracemalloc.get_traced_memory()

@@ -190,11 +190,18 @@ def test_views_of_what_was_there_are_not_made():
     assert footprint.torch_peak(lambda: there[1:].view(-1).add_(1)) == 0
 
 
-def test_tracing_that_runs_goes_on():
+def test_storage_with_gaps_counts_whole():
+    assert footprint.torch_peak(lambda: torch.empty_strided((2,), (10,))) == 11 * 4
+
+
+def test_tracing_that_runs_goes_on_and_counts_nothing_of_before():
     tracemalloc.start()
     try:
-        footprint.numpy_peak(list)
+        kept, _ = np.zeros(100_000), np.zeros(300_000).sum()  # one stays, a larger one is gone
+        peak = footprint.numpy_peak(lambda: np.zeros(1000))
+        assert 8000 <= peak <= 8000 + SMALL
         assert tracemalloc.is_tracing()
+        del kept
     finally:
         tracemalloc.stop()
     with pytest.raises(ZeroDivisionError):

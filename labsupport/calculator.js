@@ -55,7 +55,7 @@ function parsed(text, { most, optional = false, decimals = 0 }) {
   if (text.trim() === "") return { error: `Give ${range}.` };
 
   const [, digits, fraction = ""] = NUMBER.exec(text.trim()) || [];
-  if (digits && digits.length < 40 && fraction.length <= decimals) {
+  if (digits && fraction.length <= decimals) {
     const value = BigInt(digits.replaceAll(",", "") + fraction.padEnd(decimals, "0"));
     if (value >= least && value <= most * 10n ** BigInt(decimals)) return { value };
   }
@@ -92,7 +92,7 @@ function inUnits(halves, base, units) {
     size /= base;
     unit = larger;
   }
-  return unit === "bytes" ? `${size} bytes` : `${brief(size)} ${unit}`;
+  return unit === "bytes" ? exact(halves) : `${brief(size)} ${unit}`;
 }
 
 function binary(halves) {
@@ -108,5 +108,5 @@ function both(halves) {
 }
 
 function exact(halves) {
-  return `${grouped(halves / 2n)}${halves % 2n ? ".5" : ""} bytes`;
+  return halves % 2n ? `${grouped(halves / 2n)}.5 bytes` : counted(halves / 2n, "byte");
 }

@@ -65,7 +65,6 @@ function start(root) {
       errors[name].textContent = wrong[name] || "";
       control(name).setAttribute("aria-invalid", String(name in wrong));
     }
-    if (SIZES.some((name) => name in wrong)) find("details").open = true;
     if (Object.keys(wrong).length) return refuse(Object.keys(wrong));
 
     const halves = (name) => BigInt(2 * data.bytes[control(name).value]);
@@ -126,9 +125,7 @@ function start(root) {
     const model = chosen();
     const load = `${counted(sequences, "sequence")} of ${counted(tokens, "token")}`;
     const fits = total <= memory;
-    const rest = fits
-      ? `${binary(memory - total)} stay free.`
-      : `${binary(total - memory)} are missing.`;
+    const rest = fits ? `${binary(memory - total)} left.` : `${binary(total - memory)} missing.`;
     const limit = model?.positions ?? model?.context ?? Infinity;
     const caveat = model?.positions ? "Its position table ends at" : "Its makers state at most";
     say(
@@ -159,6 +156,9 @@ function start(root) {
     const values = asked();
     if (values) show(values);
   }
+
+  // JupyterLab reads keys in a list as its own commands (d d deletes the cell), but not with this.
+  form.addEventListener("focusin", ({ target }) => (target.dataset.lmSuppressShortcuts = "true"));
 
   fillSizes(chosen());
   form.addEventListener("submit", (event) => event.preventDefault());

@@ -525,9 +525,8 @@ def test_an_output_shown_twice_is_two_calculators(visit):
     assert set(used) <= set(ids)
 
 
-def test_jupyterlab_leaves_the_keys_to_the_form(visit):
+def test_jupyterlab_leaves_the_keys_to_the_form(page):
     """Its own commands skip an element with this attribute; it looks at what has the focus."""
-    page = visit()
     stops = [page.get_by_label("Model", exact=True), page.locator("summary")]
     for stop in [*stops, page.get_by_label("Unit"), page.get_by_label("Memory", exact=True)]:
         stop.focus()
@@ -540,14 +539,12 @@ def test_enter_leaves_the_page_where_it_is(visit):
     before = page.url
     page.keyboard.press("Enter")
     page.locator("form").evaluate("form => form.requestSubmit()")
-    page.wait_for_timeout(100)
     assert page.url == before
     assert "2 sequences" in said(page)
 
 
-def test_nothing_is_stored_and_nothing_is_global(visit):
-    page = visit()
-    page.evaluate(SET, {"model": "GPT-2", "tokens": "9"})
+def test_nothing_is_stored_and_nothing_is_global(page):
+    fresh(page, model="GPT-2", tokens="9")
     kept = "[localStorage.length, sessionStorage.length, document.cookie, location.search]"
     assert page.evaluate(kept) == [0, 0, "", ""]
     assert page.evaluate("[typeof prices, typeof start, typeof FIELDS]") == ["undefined"] * 3

@@ -8,6 +8,8 @@ import pytest
 from conftest import HTML, ROOT
 from lesson_inputs import executed_lessons, toc_pages
 
+from labsupport.modelcards import CARDS
+
 PAGES = sorted(toc_pages(ROOT))
 LESSONS = sorted(executed_lessons(ROOT))
 EXTRA = {"genindex.html", "search.html"}  # pages that Sphinx adds
@@ -134,6 +136,18 @@ def test_code_can_be_copied(visit, doc):
     cells = visit(doc).locator("article .cell_input .highlight")
     assert cells.count() > 0
     assert cells.locator("button.copybtn").count() == cells.count()
+
+
+def test_the_calculator_answers_in_its_page(visit):
+    """No kernel is there and no other host; tests/test_calculator.py holds all its answers."""
+    page = visit("chapters/memory", width=1000)  # a page of its own, which may be changed
+    form = page.locator(".memory-calculator")
+    form.locator("[name=model]").select_option(label="Mistral 7B v0.1")
+    for n_tokens in (1000, 5000):
+        form.locator("[name=tokens]").fill(f"{n_tokens}")
+        cache_bytes = CARDS["Mistral 7B v0.1"].shape("float16").bytes_at(n_tokens)
+        assert f"{cache_bytes:,} bytes" in form.locator("[data-answer=cache]").inner_text()
+    assert page.complaints == []
 
 
 def test_internal_links_resolve(parsed):

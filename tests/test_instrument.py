@@ -114,8 +114,10 @@ def test_a_neighbour_that_does_not_start_is_reported(monkeypatch):
 
 
 HOST = """
+import signal
 from time import sleep
 from labsupport.noise import neighbours
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 with neighbours("loaded") as started:
     print(*[process.pid for process in started], flush=True)
     sleep(600)

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from labsupport.decoder import Decoder, causal_mask, softmax, split_heads
+from labsupport.decoder import Decoder, causal_mask, softmax
 from labsupport.int8cache import Int8Cache
 from labsupport.quantize import quantize
 
@@ -31,7 +31,7 @@ class CodedDecoder(Decoder):
     def __init__(self, model, keys="channel", values="token", bits=8, group=None, fed="singly"):
         if fed not in FED:
             raise ValueError(f"fed must be one of {FED}, not {fed!r}")
-        if type(model).attend is not Decoder.attend:  # windows, say, would be left out unsaid
+        if model.attends_otherwise():  # windows, say, would be left out unsaid
             raise TypeError(f"{type(model).__name__} attends in a way of its own: give a Decoder")
         model.new_caches(Int8Cache, capacity=1, keys=keys, values=values, bits=bits, group=group)
         self.fed = fed
@@ -39,24 +39,17 @@ class CodedDecoder(Decoder):
         self.layouts, self.bits = (keys, values), bits
         self.group = self.config.head_dim if group is None else group
 
-    def attend(self, x, layer, cache=None):
-        """As Decoder.attend, but what a step finds in codes is read as the codes have it."""
+    def read(self, q, k, v, layer, cache=None):
+        """As Decoder.read without a cache, but what a step finds in codes is read from them."""
         if cache is not None:
             raise ValueError("a CodedDecoder reads as if it had Int8Caches; give it no caches")
-        c = self.config
-        x = self._norm(x, f"{layer}.norm_1")
-        q = split_heads(self._linear(x, f"{layer}.q"), c.n_heads)  # [n_heads, n_tokens, head_dim]
-        k, v = (split_heads(self._linear(x, f"{layer}.{name}"), c.n_kv_heads) for name in "kv")
         k, k_coded, k_done = self._side(k, self.layouts[0])
         v, v_coded, v_done = self._side(v, self.layouts[1])
 
         scores = np.where(k_done, q @ k_coded.swapaxes(1, 2), q @ k.swapaxes(1, 2))
-        scores = scores / math.sqrt(c.head_dim)  # [n_heads, n_tokens, n_tokens]
+        scores = scores / math.sqrt(self.config.head_dim)  # [n_heads, n_tokens, n_tokens]
         weights = softmax(np.where(causal_mask(*scores.shape[1:]), scores, -np.inf))
-        read = (weights * v_done) @ v_coded + (weights * ~v_done) @ v
-
-        read = read.swapaxes(0, 1).reshape(x.shape)  # [n_tokens, d_model]
-        return self._linear(read, f"{layer}.o")
+        return (weights * v_done) @ v_coded + (weights * ~v_done) @ v
 
     def _side(self, rows, layout):
         """Of keys or values [n_kv_heads, n_tokens, head_dim]: the rows and what codes make of

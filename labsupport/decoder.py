@@ -72,11 +72,12 @@ def causal_mask(n_new, n_tokens):
     return positions <= positions[n_tokens - n_new :, None]
 
 
-def attention(q, k, v):
+def attention(q, k, v, mask=None):
     """What each new token reads from all tokens so far: [n_heads, n_new, head_dim].
 
     q is [n_heads, n_new, head_dim]; k and v are [n_kv_heads, n_tokens, head_dim], the new tokens
-    last. Query head h reads key/value head h // (n_heads // n_kv_heads).
+    last. Query head h reads key/value head h // (n_heads // n_kv_heads). The mask says which keys
+    each new token may look at, [n_new, n_tokens]; by default it is causal.
     """
     n_heads, n_new, head_dim = q.shape
     n_kv_heads, n_tokens, _ = k.shape
@@ -85,7 +86,8 @@ def attention(q, k, v):
     k, v = k[:, None], v[:, None]  # [n_kv_heads, 1, n_tokens, head_dim]
 
     scores = q @ k.swapaxes(-1, -2) / math.sqrt(head_dim)  # [n_kv_heads, shared, n_new, n_tokens]
-    scores = np.where(causal_mask(n_new, n_tokens), scores, -np.inf)
+    mask = causal_mask(n_new, n_tokens) if mask is None else mask
+    scores = np.where(mask, scores, -np.inf)
 
     read = softmax(scores) @ v  # [n_kv_heads, shared, n_new, head_dim]
     return read.reshape(n_heads, n_new, head_dim)
@@ -195,13 +197,20 @@ class Decoder:
         k = split_heads(self._linear(x, f"{layer}.k"), n_kv_heads)  # [n_kv_heads, n_new, head_dim]
         v = split_heads(self._linear(x, f"{layer}.v"), n_kv_heads)
 
+        read = self.read(q, k, v, layer, cache)  # [n_heads, n_new, head_dim]
+        read = read.swapaxes(0, 1).reshape(x.shape)  # [n_new, d_model]
+        return self._linear(read, f"{layer}.o")
+
+    def read(self, q, k, v, layer, cache=None):
+        """What the queries of new tokens read from their own and earlier keys and values."""
         if cache is not None:
             cache.append(k, v)
             k, v = cache.keys(), cache.values()  # [n_kv_heads, n_tokens, head_dim]
+        return attention(q, k, v)  # [n_heads, n_new, head_dim]
 
-        read = attention(q, k, v)  # [n_heads, n_new, head_dim]
-        read = read.swapaxes(0, 1).reshape(x.shape)  # [n_new, d_model]
-        return self._linear(read, f"{layer}.o")
+    def attends_otherwise(self):
+        """Whether this is of a subclass whose attention is its own."""
+        return (type(self).attend, type(self).read) != (Decoder.attend, Decoder.read)
 
     def transform(self, x, layer):
         """What the two-layer network of one layer adds to x, [n_new, d_model] both ways."""

@@ -4,11 +4,9 @@ A token of a windowed layer sees itself and the `window` - 1 tokens before it (a
 section 2). Layer upon layer it still hears of tokens further back, from those that saw them.
 """
 
-import math
-
 import numpy as np
 
-from labsupport.decoder import Decoder, attention, softmax, split_heads
+from labsupport.decoder import Decoder, attention
 from labsupport.kvcache import ConcatCache, whole_number
 from labsupport.ring import RingCache
 
@@ -29,17 +27,7 @@ def window_mask(n_new, n_tokens, window):
 
 def window_attention(q, k, v, window):
     """`decoder.attention` with the band in the place of the triangle; the same shapes."""
-    n_heads, n_new, head_dim = q.shape
-    n_kv_heads, n_tokens, _ = k.shape
-
-    q = q.reshape(n_kv_heads, -1, n_new, head_dim)  # [n_kv_heads, shared, n_new, head_dim]
-    k, v = k[:, None], v[:, None]  # [n_kv_heads, 1, n_tokens, head_dim]
-
-    scores = q @ k.swapaxes(-1, -2) / math.sqrt(head_dim)  # [n_kv_heads, shared, n_new, n_tokens]
-    scores = np.where(window_mask(n_new, n_tokens, window), scores, -np.inf)
-
-    read = softmax(scores) @ v  # [n_kv_heads, shared, n_new, head_dim]
-    return read.reshape(n_heads, n_new, head_dim)
+    return attention(q, k, v, window_mask(q.shape[1], k.shape[1], window))
 
 
 def attend_one(q, k, v, cache):
@@ -90,23 +78,13 @@ class WindowDecoder(Decoder):
             for window in self.windows
         ]
 
-    def attend(self, x, layer, cache=None):
-        """What the attention of one layer adds to x, [n_new, d_model] both ways."""
+    def read(self, q, k, v, layer, cache=None):
+        """What the queries of new tokens read within the layer's window."""
         if self.windows[layer] is None:
-            return super().attend(x, layer, cache)
-
-        n_heads, n_kv_heads = self.config.n_heads, self.config.n_kv_heads
-        x = self._norm(x, f"{layer}.norm_1")
-        q = split_heads(self._linear(x, f"{layer}.q"), n_heads)  # [n_heads, n_new, head_dim]
-        k = split_heads(self._linear(x, f"{layer}.k"), n_kv_heads)  # [n_kv_heads, n_new, head_dim]
-        v = split_heads(self._linear(x, f"{layer}.v"), n_kv_heads)
-
+            return super().read(q, k, v, layer, cache)
         if cache is None:
-            read = window_attention(q, k, v, self.windows[layer])  # [n_heads, n_new, head_dim]
-        else:
-            read = (attend_one if len(x) == 1 else attend_chunk)(q, k, v, cache)
-        read = read.swapaxes(0, 1).reshape(x.shape)  # [n_new, d_model]
-        return self._linear(read, f"{layer}.o")
+            return window_attention(q, k, v, self.windows[layer])  # [n_heads, n_new, head_dim]
+        return (attend_one if q.shape[1] == 1 else attend_chunk)(q, k, v, cache)
 
     def _check_caches(self, caches, n_new):
         start = super()._check_caches(caches, n_new)

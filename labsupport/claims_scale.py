@@ -209,7 +209,7 @@ def year(card):
     return int(found[1]) if found else 0
 
 
-@claim("memory-18", "The memory that a cache takes is why they share.", how="measured")
+@claim("memory-18", "The memory that a cache takes is why they share.", how="derived")
 def _(said, ev):
     found = ev.trials["sharing"]()
     most, least = found[max(found)], found[min(found)]

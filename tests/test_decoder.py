@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow_attention import attention_in_a_loop
 
 from labsupport import decoder
 from labsupport.decoder import Decoder, DecoderConfig, attention
@@ -75,20 +76,6 @@ def test_every_earlier_token_is_looked_at():
 def test_the_mask_written_out():
     rows = decoder.causal_mask(2, 5).astype(int).tolist()
     assert rows == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
-
-
-def attention_in_a_loop(q, k, v):
-    """One head, one number at a time: q [n_new][head_dim], k and v [n_tokens][head_dim]."""
-    out = []
-    for i, query in enumerate(q):
-        seen = len(k) - len(q) + i + 1
-        scores = [math.fsum(a * b for a, b in zip(query, k[j], strict=True)) for j in range(seen)]
-        exps = [math.exp(s / math.sqrt(len(query))) for s in scores]
-        total = math.fsum(exps)
-        out.append(
-            [math.fsum(e * v[j][d] for j, e in enumerate(exps)) / total for d in range(len(query))]
-        )
-    return out
 
 
 @settings(max_examples=40, deadline=None)

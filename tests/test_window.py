@@ -2,7 +2,6 @@
 against itself at one go."""
 
 import copy
-import math
 import pickle
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from slow_attention import attention_in_a_loop
 
 from labsupport import decoder, window
 from labsupport.decoder import Decoder, DecoderConfig
@@ -77,18 +77,6 @@ def test_the_mask_written_out():
 def test_a_mask_that_makes_no_sense_is_refused(sizes, error, says):
     with pytest.raises(error, match=says):
         window_mask(*sizes)
-
-
-def attention_in_a_loop(q, k, v, size):
-    """One head, one number at a time, of lists: q [n_new][head_dim], k and v [n_tokens][..]."""
-    out = []
-    for i, query in enumerate(q, start=len(k) - len(q)):
-        seen = range(max(0, i - size + 1), i + 1)
-        scores = [math.fsum(a * b for a, b in zip(query, k[j], strict=True)) for j in seen]
-        exps = [math.exp(s / math.sqrt(len(query))) for s in scores]
-        mixed = [math.fsum(e * v[j][d] for e, j in zip(exps, seen, strict=True)) for d in range(4)]
-        out.append([number / math.fsum(exps) for number in mixed])
-    return out
 
 
 @settings(max_examples=40, deadline=None)

@@ -84,11 +84,8 @@ def attention(q, k, v, mask=None):
 
     q = q.reshape(n_kv_heads, -1, n_new, head_dim)  # [n_kv_heads, shared, n_new, head_dim]
     k, v = k[:, None], v[:, None]  # [n_kv_heads, 1, n_tokens, head_dim]
-
     scores = q @ k.swapaxes(-1, -2) / math.sqrt(head_dim)  # [n_kv_heads, shared, n_new, n_tokens]
-    mask = causal_mask(n_new, n_tokens) if mask is None else mask
-    scores = np.where(mask, scores, -np.inf)
-
+    scores = np.where(causal_mask(n_new, n_tokens) if mask is None else mask, scores, -np.inf)
     read = softmax(scores) @ v  # [n_kv_heads, shared, n_new, head_dim]
     return read.reshape(n_heads, n_new, head_dim)
 
@@ -196,10 +193,8 @@ class Decoder:
         q = split_heads(self._linear(x, f"{layer}.q"), n_heads)  # [n_heads, n_new, head_dim]
         k = split_heads(self._linear(x, f"{layer}.k"), n_kv_heads)  # [n_kv_heads, n_new, head_dim]
         v = split_heads(self._linear(x, f"{layer}.v"), n_kv_heads)
-
         read = self.read(q, k, v, layer, cache)  # [n_heads, n_new, head_dim]
-        read = read.swapaxes(0, 1).reshape(x.shape)  # [n_new, d_model]
-        return self._linear(read, f"{layer}.o")
+        return self._linear(read.swapaxes(0, 1).reshape(x.shape), f"{layer}.o")
 
     def read(self, q, k, v, layer, cache=None):
         """What the queries of new tokens read from their own and earlier keys and values."""
@@ -207,10 +202,6 @@ class Decoder:
             cache.append(k, v)
             k, v = cache.keys(), cache.values()  # [n_kv_heads, n_tokens, head_dim]
         return attention(q, k, v)  # [n_heads, n_new, head_dim]
-
-    def attends_otherwise(self):
-        """Whether this is of a subclass whose attention is its own."""
-        return (type(self).attend, type(self).read) != (Decoder.attend, Decoder.read)
 
     def transform(self, x, layer):
         """What the two-layer network of one layer adds to x, [n_new, d_model] both ways."""

@@ -49,7 +49,7 @@ class FrozenDecoder(Decoder):
     """
 
     def __init__(self, decoder, sources):
-        if decoder.attends_otherwise():  # its own attention would be lost unsaid
+        if type(decoder).read is not Decoder.read:  # its own attention would be lost unsaid
             raise TypeError(f"a {type(decoder).__name__} attends otherwise; freeze a plain Decoder")
         weights = MappingProxyType({name: _frozen(w) for name, w in decoder.weights.items()})
         self.__dict__.update(  # and no super().__init__, which would draw new weights

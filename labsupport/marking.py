@@ -1,0 +1,86 @@
+"""Marks, from the answers that a submission's kernel sent and those stored in the master notebook.
+
+Runs outside the process that a submission rules over, and touches nothing of it but plain values.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from labsupport.answers import MIME
+
+Judge = Callable[[object, object], bool]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The marks of one exercise: points, of how many, and which parts were right."""
+
+    points: float
+    of: float
+    right: dict[str, bool]
+
+    def words(self) -> str:
+        """What a reader is told: the parts by name, no answer."""
+        told = [f"{'right' if right else 'not yet'}: {name}" for name, right in self.right.items()]
+        return f"{self.points:g} of {self.of:g} points\n" + "\n".join(told)
+
+
+def answers(outputs: list) -> dict | None:
+    """The recorded answers among a cell's outputs: the last ones, or None where there are none."""
+    for output in reversed(outputs):
+        if output.get("output_type") == "display_data":
+            told = output.get("data", {}).get(MIME)
+            if isinstance(told, dict) and isinstance(told.get("parts"), dict):
+                return told
+    return None
+
+
+def mark(outputs: list, master: dict, points: float, judges: dict[str, Judge] | None = None) -> Mark:
+    """Compare the answers in `outputs` with the master's, part by part.
+
+    `master` is what `answers` finds in the master's cell; its tolerances count. `judges` maps the
+    name of a part to another comparison, called with the given and the master's value.
+    """
+    given = (answers(outputs) or {"parts": {}})["parts"]
+    right = {}
+    for name, answer in master["parts"].items():
+        judge = (judges or {}).get(name)
+        got = given.get(name)
+        if not isinstance(got, dict) or "value" not in got:
+            right[name] = False
+        elif judge:
+            right[name] = judge(got["value"], answer["value"]) is True
+        else:
+            right[name] = equal(got["value"], answer["value"], master["rtol"], master["atol"])
+    share = sum(right.values()) / len(right)
+    return Mark(round(points * share, 2), points, right)
+
+
+def equal(got: object, want: object, rtol: float, atol: float) -> bool:
+    """Whether plain values agree: numbers to the tolerance, everything else exactly.
+
+    True and False are no numbers. An int may be given as a float of the same value.
+    """
+    if type(want) in (list, dict) or type(want) in (str, bool) or want is None:
+        if type(got) is not type(want):
+            return False
+    if type(want) is list:
+        return len(got) == len(want) and all(
+            equal(a, b, rtol, atol) for a, b in zip(got, want, strict=True)
+        )
+    if type(want) is dict:
+        return got.keys() == want.keys() and all(
+            equal(got[key], want[key], rtol, atol) for key in want
+        )
+    if type(want) in (int, float):
+        if type(got) not in (int, float):
+            return False
+        if type(want) is int:
+            return got == want
+        return math.isfinite(got) and abs(got - want) <= atol + rtol * abs(want)
+    return got == want
+
+
+# Parts that are not compared with the master's: exercise -> name of the part -> judge.
+JUDGES: dict[str, dict[str, Judge]] = {}

@@ -4,7 +4,7 @@ PYTHON ?= python3
 PORT ?= 8000
 VENV_PYTHON := $(if $(filter Windows_NT,$(OS)),.venv/Scripts/python.exe,.venv/bin/python)
 
-.PHONY: book test lint lab serve env clean
+.PHONY: book test lint lab exercises serve env clean
 
 book: env           ## execute what changed and build _build/html
 	$(VENV_PYTHON) tools/build.py
@@ -18,6 +18,10 @@ lint: env
 
 lab: env            ## the lessons as notebooks
 	$(VENV_PYTHON) -m jupyter lab $(LAB_ARGS)
+
+exercises: env      ## after a change to a master: run it, write the student version
+	$(VENV_PYTHON) tools/exercises.py run
+	$(VENV_PYTHON) tools/exercises.py student
 
 serve: book         ## read the built book at http://127.0.0.1:$(PORT)
 	$(VENV_PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html

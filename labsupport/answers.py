@@ -13,6 +13,7 @@ from IPython.display import display
 
 MIME = "application/vnd.price-of-remembering.answers+json"
 DEEPEST = 20  # levels of lists and dicts in an answer
+MOST_BITS = 1024  # of a whole number; Python writes no integer of more than 4,300 digits
 DIGITS = 9  # significant digits that are kept of a float
 
 
@@ -47,6 +48,8 @@ def plain(value: object, depth: int = 0) -> object:
     kind = type(value)
     if depth > DEEPEST:
         raise TypeError(f"an answer has more than {DEEPEST} levels")
+    if kind is int and value.bit_length() > MOST_BITS:
+        raise TypeError(f"an answer is a whole number of more than {MOST_BITS} bits")
     if value is None or kind in (bool, int, str):
         return value
     if kind is float:

@@ -19,18 +19,19 @@ from traitlets.config import PyFileConfigLoader
 
 ROOT = Path(__file__).resolve().parent.parent
 EXERCISES = ROOT / "exercises"
+SOURCE = EXERCISES / "source"
 CELL_SECONDS = 120
 NAMES = ("run", "student")
 
 
 def chapters() -> list[str]:
     """The chapters that have a master notebook."""
-    return sorted(path.parent.name for path in (EXERCISES / "source").glob("*/*.ipynb"))
+    return sorted(path.parent.name for path in SOURCE.glob("*/*.ipynb"))
 
 
-def run(chapter: str) -> None:
+def run(chapter: str, source: Path = SOURCE) -> None:
     """Execute a master and store its outputs; ValueError if it writes to stderr."""
-    path = EXERCISES / "source" / chapter / f"{chapter}.ipynb"
+    path = source / chapter / f"{chapter}.ipynb"
     notebook = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(path.parent)}}
     NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=where).execute()
@@ -49,14 +50,14 @@ def write(notebook, path: Path) -> None:
     path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8", newline="\n")
 
 
-def student(chapter: str, out: Path) -> Path:
+def student(chapter: str, out: Path, source: Path = SOURCE) -> Path:
     """Generate the student version into `out`/CHAPTER; returns the notebook's path.
 
     RuntimeError if nbgrader refuses the master (two cells of one name, a test without points).
     """
     with tempfile.TemporaryDirectory() as folder:
         course = Path(folder)
-        shutil.copytree(EXERCISES / "source" / chapter, course / "source" / chapter)
+        shutil.copytree(source / chapter, course / "source" / chapter)
         config = PyFileConfigLoader("nbgrader_config.py", path=str(EXERCISES)).load_config()
         config.CourseDirectory.root = str(course)
         done = NbGraderAPI(config=config).generate_assignment(chapter)

@@ -39,7 +39,9 @@ class NotYet(AssertionError):
         return [f"Not yet. {self}"]
 
 
-RESULTS: dict[tuple[str, str], tuple[float, float]] = {}  # (chapter, exercise) -> points, of how many
+RESULTS: dict[
+    tuple[str, str], tuple[float, float]
+] = {}  # (chapter, exercise) -> points, of how many
 POINTS: dict[tuple[str, str], float] = {}  # every exercise whose checks are loaded
 
 
@@ -116,7 +118,9 @@ def value(
     whole = float(want).is_integer() and float(got).is_integer()
     if whole and abs(got - want) == 1:
         raise NotYet(f"{name} is off by one: count the ends once more.")
-    raise NotYet(f"{name} is not right, and not one of the usual mistakes. Is it {_size(got, want)}?")
+    raise NotYet(
+        f"{name} is not right, and not one of the usual mistakes. Is it {_size(got, want)}?"
+    )
 
 
 def _close(got: float, want: float, rtol: float) -> bool:
@@ -163,7 +167,9 @@ def array(
             raise NotYet(f"{name} is shifted by one place along axis {axis}.")
     wrong = ~np.isclose(got, want, rtol=0, atol=atol * max(1.0, float(np.abs(want).max())))
     at = [int(i) for i in np.argwhere(wrong)[0]]
-    raise NotYet(f"{name}: {int(wrong.sum())} of {want.size} elements are wrong, the first at {at}.")
+    raise NotYet(
+        f"{name}: {int(wrong.sum())} of {want.size} elements are wrong, the first at {at}."
+    )
 
 
 def _same(got: np.ndarray, want: np.ndarray, atol: float) -> bool:
@@ -181,7 +187,9 @@ def call(function: object, *arguments: object, **named: object) -> object:
     name = getattr(function, "__name__", "the function")
     given, given_named = copy.deepcopy((arguments, named))
     got = function(*given, **given_named)
-    for before, after in zip((*arguments, *named.values()), (*given, *given_named.values()), strict=True):
+    for before, after in zip(
+        (*arguments, *named.values()), (*given, *given_named.values()), strict=True
+    ):
         if not _unchanged(before, after):
             raise NotYet(f"{name} changes an argument that it was given. Work on a copy.")
     if got is None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labsupport.answers import MIME
+from labsupport.answers import MIME, MOST_BITS
 
 Judge = Callable[[object, object], bool]
 
@@ -36,7 +36,9 @@ def answers(outputs: list) -> dict | None:
     return None
 
 
-def mark(outputs: list, master: dict, points: float, judges: dict[str, Judge] | None = None) -> Mark:
+def mark(
+    outputs: list, master: dict, points: float, judges: dict[str, Judge] | None = None
+) -> Mark:
     """Compare the answers in `outputs` with the master's, part by part.
 
     `master` is what `answers` finds in the master's cell; its tolerances count. `judges` maps the
@@ -78,6 +80,8 @@ def equal(got: object, want: object, rtol: float, atol: float) -> bool:
             return False
         if type(want) is int:
             return got == want
+        if type(got) is int and got.bit_length() > MOST_BITS:
+            return False  # no float is that large
         return math.isfinite(got) and abs(got - want) <= atol + rtol * abs(want)
     return got == want
 

@@ -21,10 +21,20 @@ CELL_SECONDS = 120
 
 def validate(path):
     """Run nbval on one notebook: the outcome of each code cell, in order, as pytest's letters."""
-    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--nbval",
+        "--nbval-current-env",
+        "-p",
+        "no:cacheprovider",
+    ]
     command += [f"--nbval-cell-timeout={CELL_SECONDS}", "-rA", "--tb=no", "-q", path.name]
     done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, env=quiet())
-    lines = re.findall(r"^(PASSED|FAILED|ERROR|XFAIL\w*) \S+::Cell (\d+)", done.stdout, re.MULTILINE)
+    lines = re.findall(
+        r"^(PASSED|FAILED|ERROR|XFAIL\w*) \S+::Cell (\d+)", done.stdout, re.MULTILINE
+    )
     return {int(index): outcome for outcome, index in lines}, done.stdout
 
 

@@ -91,7 +91,9 @@ class Graded:
         self.code, self.said = grade(self.submissions, self.marks, *options)
         self.seconds = time.perf_counter() - start
         self.unchanged = tree(self.submissions) == before
-        self.rows = {row["student"].removeprefix("'"): row for row in table(self.marks / "marks.csv")}
+        self.rows = {
+            row["student"].removeprefix("'"): row for row in table(self.marks / "marks.csv")
+        }
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +213,9 @@ def test_the_master_gets_full_marks_and_the_blank_none(real, chapter):
     assert set(full) == set(none) == set(Sheet(chapter).exercises())
     assert all(row["points"] == row["of"] for row in full.values())
     assert all(float(row["points"]) == 0 for row in none.values())
-    status = {r["student"]: r["status"] for r in table(real / "marks.csv") if r["chapter"] == chapter}
+    status = {
+        r["student"]: r["status"] for r in table(real / "marks.csv") if r["chapter"] == chapter
+    }
     assert status["master"] == status["blank"] == "graded"
 
 
@@ -236,8 +240,12 @@ def test_forty_submissions_cost_little_beyond_their_own_run(masters, tmp_path):
         toy.save(toy.solve(handed_out(masters)), folder)
     start = time.perf_counter()
     code, said = grade(
-        tmp_path / "submissions", tmp_path / "marks", "--masters", masters / "source",
-        "--workers", workers,
+        tmp_path / "submissions",
+        tmp_path / "marks",
+        "--masters",
+        masters / "source",
+        "--workers",
+        workers,
     )
     took = time.perf_counter() - start
     assert code == 0, said
@@ -254,5 +262,7 @@ def test_forty_submissions_cost_little_beyond_their_own_run(masters, tmp_path):
         tmp_path / "submissions", tmp_path / "marks", "--masters", masters / "source", "--resume"
     )
     assert code == 0, said
-    assert [float(row["points"]) for row in table(tmp_path / "marks" / "marks.csv")] == [toy.FULL] * n
+    assert [float(row["points"]) for row in table(tmp_path / "marks" / "marks.csv")] == [
+        toy.FULL
+    ] * n
     assert time.perf_counter() - start < took / 3  # one was graded, 39 were not

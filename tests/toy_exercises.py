@@ -115,7 +115,9 @@ def case(status, points, why="", name=None):
 
 def cell_of(notebook, grade_id):
     """The cell with this id."""
-    return next(c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade_id") == grade_id)
+    return next(
+        c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade_id") == grade_id
+    )
 
 
 def solve(notebook, **sources):
@@ -172,7 +174,10 @@ def partly_right(notebook, folder):  # half of twice, all rows, no largest
 @case(GRADED, FULL)
 def warns_on_stderr(notebook, folder):
     source = "import sys, warnings\n\n\ndef twice(x):\n    warnings.warn('slow')\n"
-    save(solve(notebook, twice=source + "    print('careful', file=sys.stderr)\n    return x + x"), folder)
+    save(
+        solve(notebook, twice=source + "    print('careful', file=sys.stderr)\n    return x + x"),
+        folder,
+    )
 
 
 @case(GRADED, FULL)
@@ -183,14 +188,26 @@ def own_cells_between(notebook, folder):
 
 @case(GRADED, 4.0)
 def answers_that_are_not_finite(notebook, folder):
-    save(solve(notebook, twice="def twice(x):\n    return float('nan') if x != 'ab' else 'abab'",
-               largest="largest = float('inf')"), folder)
+    save(
+        solve(
+            notebook,
+            twice="def twice(x):\n    return float('nan') if x != 'ab' else 'abab'",
+            largest="largest = float('inf')",
+        ),
+        folder,
+    )
 
 
 @case(GRADED, 4.0)
 def answers_too_large_to_write(notebook, folder):
-    save(solve(notebook, twice="def twice(x):\n    return 10**5000 if x != 'ab' else 'abab'",
-               largest="largest = [" * 80 + "41" + "]" * 80), folder)
+    save(
+        solve(
+            notebook,
+            twice="def twice(x):\n    return 10**5000 if x != 'ab' else 'abab'",
+            largest="largest = [" * 80 + "41" + "]" * 80,
+        ),
+        folder,
+    )
 
 
 # ---- the file
@@ -509,14 +526,20 @@ class Equal({base}):
 @case(GRADED, 0.0)
 def equal_to_everything(notebook, folder):
     same = {"toy-twice": "def twice(x):\n    return Equal()"}
-    same |= {"toy-rows": "def row_means(table):\n    return Equal()", "toy-largest": "largest = Equal()"}
+    same |= {
+        "toy-rows": "def row_means(table):\n    return Equal()",
+        "toy-largest": "largest = Equal()",
+    }
     save(first(answer(notebook, same), EQUAL.format(base="")), folder)
 
 
 @case(GRADED, 0.0)
 def a_float_equal_to_everything(notebook, folder):
     same = {"toy-twice": "def twice(x):\n    return Equal(4)"}
-    same |= {"toy-rows": "def row_means(table):\n    return [Equal(1)] * 2", "toy-largest": "largest = Equal(1)"}
+    same |= {
+        "toy-rows": "def row_means(table):\n    return [Equal(1)] * 2",
+        "toy-largest": "largest = Equal(1)",
+    }
     save(first(answer(notebook, same), EQUAL.format(base="float")), folder)
 
 

@@ -1,4 +1,4 @@
-"""Runs one exercise of a master notebook in this process, with any solution in the master's place."""
+"""Runs one exercise of a master notebook in this process, with any solution in its place."""
 
 from dataclasses import dataclass
 from pathlib import Path

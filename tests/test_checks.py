@@ -1,4 +1,4 @@
-"""The feedback of `labsupport.checks`: each kind of mistake is recognised, and no answer is given."""
+"""The feedback of `labsupport.checks`: each kind of mistake is named, and no answer is given."""
 
 import numpy as np
 import pandas as pd

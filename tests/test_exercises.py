@@ -1,4 +1,4 @@
-"""The master notebooks: nbval sees every deterministic cell, and students get what follows from them."""
+"""The master notebooks: nbval sees every deterministic cell; students get what follows."""
 
 import json
 import os
@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import exercises
 import nbformat
 import pytest
 from exercise_code import CHAPTERS, SOURCE, Sheet, loaded_points
 
+import exercises
 from labsupport import answers
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,13 +15,13 @@ import sys
 import time
 from pathlib import Path
 
-import exercises
 import nbformat
 import psutil
 import pytest
 import toy_exercises as toy
 from exercise_code import CHAPTERS, SOURCE, Sheet
 
+import exercises
 from labsupport import sandbox
 
 ROOT = Path(__file__).resolve().parent.parent

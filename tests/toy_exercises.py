@@ -96,7 +96,7 @@ class Case:
 
     write: Callable[[nbformat.NotebookNode, Path], None]
     status: str | tuple[str, ...]
-    points: float | None | tuple[float, ...]  # None: no points; a tuple: any of these
+    points: float | tuple[float, ...] | None  # None: no points; a tuple: any of these
     why: str = ""  # what the row's `why` must contain
 
 
@@ -376,7 +376,8 @@ def loops_for_ever(notebook, folder):
 
 @case(LOOK, (2.0, 3.0), "longer than")
 def loops_and_ignores_interrupts(notebook, folder):
-    rows = "while True:\n    try:\n        while True:\n            pass\n    except KeyboardInterrupt:\n        pass"
+    rows = "while True:\n    try:\n        while True:\n            pass\n"
+    rows += "    except KeyboardInterrupt:\n        pass"
     save(solve(notebook, rows=rows), folder)
 
 
@@ -549,7 +550,8 @@ from IPython.display import display
 
 def record(parts, **named):
     made = {name: {"value": True} for name in parts}
-    display({answers.MIME: {"parts": made, "rtol": 1e9, "atol": 1e9}, "text/plain": "6.0"}, raw=True)
+    told = {"parts": made, "rtol": 1e9, "atol": 1e9}
+    display({answers.MIME: told, "text/plain": "6.0"}, raw=True)
 
 answers.record = record
 answers.plain = lambda value, depth=0: True
@@ -595,7 +597,8 @@ def is_without_a_network(notebook, folder):
 WRITE = """
 import os, labsupport
 done = []
-for folder in [os.path.dirname(labsupport.__file__), '/usr', '/etc', '/', os.path.dirname(os.__file__)]:
+course = os.path.dirname(labsupport.__file__)
+for folder in [course, '/usr', '/etc', '/', os.path.dirname(os.__file__)]:
     try:
         open(os.path.join(folder, 'toy-was-here'), 'w').write('x')
         done.append(folder)

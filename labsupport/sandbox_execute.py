@@ -54,7 +54,7 @@ class Execute(preprocessors.Execute):
         except (Died, OSError):
             self._stops.append(("the kernel did not start", None))
         for cell in cells.values():
-            cell.outputs = [output for output in map(_plain, cell.outputs) if output]
+            cell.outputs = [_plain(output) for output in cell.outputs if _shallow(output, DEEPEST)]
         resources["outcome"] = {
             "stopped": "; ".join(words for words, _ in self._stops) or None,
             "cell": self._stops[0][1] if self._stops else None,
@@ -124,15 +124,13 @@ class Execute(preprocessors.Execute):
 
 
 def _plain(output):
-    """An output as a notebook can hold it, in text that can be written; None if it is none."""
-    if not _shallow(output, DEEPEST):
-        return None
+    """An output in text that can be written to a file."""
     text = json.dumps(output, ensure_ascii=False).encode(errors="replace").decode()
-    output = nbformat.from_dict(json.loads(text))
-    return output if nbformat.validator.isvalid(output, ref="output", version=4) else None
+    return nbformat.from_dict(json.loads(text))
 
 
 def _shallow(value, levels):
+    """Whether whatever copies or writes a value can do so without too deep a recursion."""
     inside = value.values() if isinstance(value, dict) else value
     if not isinstance(value, dict | list):
         return True

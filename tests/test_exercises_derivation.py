@@ -1,0 +1,105 @@
+"""The exercises of chapter 3: marks, words, and the checks' truths."""
+
+import ast
+
+import numpy as np
+import pandas as pd
+import pytest
+from exercise_answers_derivation import SHEET, WRONG
+from exercise_code import loaded_points
+
+from labsupport import (
+    arithmetic,
+    checks_derivation_draws,
+    checks_derivation_steps,
+    derivation_source,
+)
+from labsupport.charmodel import CharConfig
+
+EXERCISES = SHEET.exercises()
+CASES = [(exercise, *case) for exercise, cases in WRONG.items() for case in cases]
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_the_master_has_full_marks(exercise):
+    attempt = SHEET.attempt(exercise)
+    assert attempt.right, attempt.words
+    assert attempt.mark.points == EXERCISES[exercise]
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_a_blank_has_none(exercise):
+    attempt = SHEET.attempt(exercise, SHEET.blank(exercise))
+    assert attempt.mark.points == 0
+    assert "still to be written" in attempt.words
+
+
+@pytest.mark.parametrize(
+    ("exercise", "why", "source", "share", "words"), CASES, ids=[f"{c[0]}: {c[1]}" for c in CASES]
+)
+def test_a_wrong_answer_has_its_marks_and_its_words(exercise, why, source, share, words):
+    attempt = SHEET.attempt(exercise, source)
+    assert attempt.mark.points == pytest.approx(EXERCISES[exercise] * share, abs=0.005)
+    assert words in attempt.words
+    assert attempt.right == (words == "")
+
+
+def test_the_checks_print_the_points_of_the_cells():
+    printed = {f"derivation-{name}": n for name, n in loaded_points("derivation").items()}
+    assert printed == EXERCISES
+    assert set(WRONG) == set(EXERCISES)
+    assert 20 <= sum(EXERCISES.values()) <= 30
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_the_titles_state_the_points(exercise):
+    number = list(EXERCISES).index(exercise) + 1
+    titles = [c.source.splitlines()[0] for c in SHEET.notebook.cells if c.source.startswith("## ")]
+    assert titles[number - 1].startswith(f"## {number}. ")
+    assert titles[number - 1].endswith(f"({EXERCISES[exercise]:g} points)")
+
+
+def test_the_counts_shown_are_those_of_a_model():
+    cell = next(c for c in SHEET.cells if c.source.startswith("counts = "))
+    shown = eval(ast.unparse(ast.parse(cell.source).body[0].value), {"pd": pd})
+    config = CharConfig(vocab_size=61, d_model=96, n_blocks=4)
+    for new, n_tokens, count in shown.itertuples(index=False):
+        assert count == sum(arithmetic.multiplications(config, new, n_tokens).values())
+
+
+def test_the_question_states_what_the_source_printed():
+    text = " ".join(c.source for c in SHEET.notebook.cells if c.cell_type == "markdown")
+    said = derivation_source.stated()
+    for side in ("uncached", "cached"):
+        assert f"{said[f'{side}_exponent']:.2f}" in text
+        assert f"misses up to {said[f'{side}_miss']:.1f} %" in " ".join(text.split())
+    assert f"{said['logit_difference']:.2e}" in text
+
+
+def test_the_check_reads_as_the_package_does():
+    q, k, v, keys, values = checks_derivation_steps.inputs(6, 2, 5)
+    want, keys, values = checks_derivation_steps.step(q, k, v, keys, values)
+    assert np.abs(checks_derivation_steps.read(q, keys, values) - want).max() < 1e-14
+    for mistake in ({"scale": 1}, {"axis": 0}, {"dealt": True}):
+        assert np.abs(checks_derivation_steps.read(q, keys, values, **mistake) - want).max() > 0.01
+
+
+def test_raised_scores_are_large_and_change_nothing():
+    low, high = (checks_derivation_steps.inputs(2, 2, 4, lifted) for lifted in (0, 2000))
+    scores = np.einsum("hd,htd->ht", high[0], high[3]) / 8**0.5
+    assert scores.min() > 1000
+    a, b = (checks_derivation_steps.step(*given)[0] for given in (low, high))
+    assert np.abs(a - b).max() < 1e-9
+
+
+def test_chances_are_those_of_simulated_draws():
+    rng, n = np.random.default_rng(6), 200_000
+    p, r = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))
+    running, gumbel, least = checks_derivation_draws.chances(p, r)
+    u, noise = rng.random(n), rng.gumbel(size=(n, 5))
+    draws = [np.searchsorted(np.cumsum(x), u, side="right") for x in (p, r)]
+    races = [(np.log(x) + noise).argmax(axis=1) for x in (p, r)]
+    for chance, (a, b) in ((running, draws), (gumbel, races)):
+        assert abs((a != b).mean() - chance) < 5 * (chance * (1 - chance) / n) ** 0.5
+    assert 0 < least < gumbel < 2 * least
+    assert least < running

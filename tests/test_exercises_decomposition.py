@@ -1,0 +1,88 @@
+"""Chapter 2's exercises: every answer gets the marks it deserves and the words that help."""
+
+import itertools
+
+import numpy as np
+import pytest
+from exercise_answers_decomposition import WRONG
+from exercise_code import Sheet, loaded_points
+
+from labsupport import checks_decomposition_reuse as reuse
+from labsupport import made_up, marking, marking_evidence, timing
+from labsupport.prefix import PrefixStore
+from labsupport.streams import BoundedStore
+
+SHEET = Sheet("decomposition")
+EXERCISES = SHEET.exercises()
+COSTS = list(itertools.product((1, 3), (5, 9), (2, 5, 6), (9, 11), (0, 7)))
+CASES = [(name, *case) for name, cases in WRONG.items() for case in cases]
+
+
+@pytest.fixture(autouse=True)
+def _judges(monkeypatch):
+    monkeypatch.setitem(marking.JUDGES, "decomposition-own-run", marking_evidence.JUDGES)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_the_master_has_full_marks_and_a_blank_none(exercise):
+    master, blank = SHEET.attempt(exercise), SHEET.attempt(exercise, SHEET.blank(exercise))
+    assert (master.mark.points, master.words, master.right) == (EXERCISES[exercise], "", True)
+    assert blank.mark.points == 0
+    assert not blank.right
+    assert "still to be written" in blank.words or "no value yet" in blank.words
+
+
+@pytest.mark.parametrize(("exercise", "why", "source", "share", "words"), CASES)
+def test_a_wrong_answer_has_its_share_and_its_words(exercise, why, source, share, words):
+    attempt = SHEET.attempt(exercise, source)
+    assert attempt.mark.points == round(EXERCISES[exercise] * share, 2), attempt.mark.words()
+    assert attempt.right == (not words), attempt.words
+    assert words in attempt.words
+    assert attempt.words.startswith("NotYet") == bool(words), attempt.words
+
+
+def test_points_are_those_that_the_checks_print():
+    named = {name.removeprefix("decomposition-"): of for name, of in EXERCISES.items()}
+    assert named == loaded_points("decomposition")
+
+
+# What the checks hold to be right
+
+
+@pytest.mark.parametrize("costs", COSTS)
+def test_the_number_of_queries_is_the_first_that_takes_less(costs):
+    n, fresh, hit, miss, once = costs
+    pays = (q for q in range(n, 500) if once + n * miss + (q - n) * hit < q * fresh)
+    assert reuse.queries_to_pay(*costs) == next(pays, None)
+
+
+def test_hits_are_those_of_the_courses_store():
+    stream = np.random.default_rng(4).integers(7, size=80).tolist()
+    caches = [made_up.filled(made_up.PreallocatedCache, 1)]
+    for room in (1, 3, 7):
+        store, hits = BoundedStore(room), 0
+        for prefix in stream:
+            try:
+                hits += bool(store.find("", "", [prefix]))
+            except LookupError:
+                store.keep("", "", [prefix], caches)
+        assert hits == reuse._hits(stream, room)
+    assert reuse._hits(stream, 0) == 0
+    assert isinstance(store, PrefixStore)
+
+
+def test_made_up_rounds_are_far_from_where_rounding_decides(monkeypatch):
+    """So their verdicts are the same on any machine."""
+    made, tables = made_up.rounds, []
+
+    def noted(*given, **named):
+        tables.append(made(*given, **named))
+        return tables[-1]
+
+    monkeypatch.setattr(made_up, "rounds", noted)
+    assert SHEET.attempt("decomposition-conclude").right
+    assert len(tables) >= 15  # of the check and of the hidden parts
+    for rows in tables:
+        pairs = rows.pivot(index=["seed", "round"], columns="path", values="total_ns")
+        _, low, high = timing.ratio_of_pairs(pairs["full"], pairs["frozen"])
+        assert min(abs(low - 1), abs(high - 1)) > 1e-3

@@ -1,5 +1,7 @@
 """Chapter 1's exercises: right answers get all points, blank ones none, wrong ones their share."""
 
+import re
+
 import numpy as np
 import pytest
 from exercise_answers_stall import WRONG
@@ -24,6 +26,16 @@ def test_a_blank_gets_nothing(name):
     done = SHEET.attempt(name, SHEET.blank(name))
     assert not done.right
     assert "still to be written" in done.words
+    assert done.mark.points == 0
+
+
+@pytest.mark.parametrize("answer", ["None", "True", "0.0", "1.0", "[]", "''", "(0.0, 1.0)"])
+@pytest.mark.parametrize("name", EXERCISES)
+def test_a_constant_gets_nothing(name, answer):
+    functions = re.findall(r"^def (\w+)", SHEET.blank(name), re.MULTILINE)
+    done = SHEET.attempt(name, "\n".join(f"def {f}(*_):\n    return {answer}" for f in functions))
+    assert functions
+    assert not done.right
     assert done.mark.points == 0
 
 

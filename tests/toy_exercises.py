@@ -350,8 +350,8 @@ def points_changed(notebook, folder):
 
 @case((GRADED, LOOK), FULL)
 def metadata_of_wrong_types(notebook, folder):
-    solve(notebook).cells[1].metadata.nbgrader = [1, 2, 3]
-    cell_of(notebook, "toy-largest-check").metadata.nbgrader = "grade"
+    cell_of(solve(notebook), "toy-largest-check").metadata.nbgrader = "grade"
+    notebook.cells[1].metadata.nbgrader = [1, 2, 3]
     save(notebook, folder)
 
 
@@ -434,7 +434,7 @@ for pid in [os.getppid(), *(int(name) for name in os.listdir('/proc') if name.is
 """
 
 
-@case((GRADED, LOOK), (0.0, FULL))
+@case(FAILED, None, "the kernel ended")  # it sees nobody but itself
 def kills_every_process_it_sees(notebook, folder):
     save(first(solve(notebook), KILL), folder)
 
@@ -462,18 +462,22 @@ def rewrites_every_mark_it_finds(notebook, folder):
     save(first(answer(notebook, WRONG), REWRITE), folder)
 
 
+# The numbers are put together at run time: this source is in the student's own feedback.
 READ = f"""
 import os
+signs = [''.join(['{str(SECRET)[:4]}', '{str(SECRET)[4:]}']), str(2 * int('{SECRET // 7}') * 7 + 2)]
 found = []
-for where, _, names in os.walk('/'):
+for where, folders, names in os.walk('/'):
+    folders[:] = [name for name in folders if where != '/' or name not in ('proc', 'sys', 'usr')]
     for name in names:
-        if name.endswith(('.ipynb', '.py', '.db', '.json')):
+        path = os.path.join(where, name)
+        if name.endswith(('.ipynb', '.db', '.json')) and 'site-packages' not in path:
             try:
-                text = open(os.path.join(where, name), errors='replace').read()
+                text = open(path, errors='replace').read(10**7)
             except OSError:
                 continue
-            if '{SECRET}' in text or '{ANSWER}' in text:
-                found.append(os.path.join(where, name))
+            if any(sign in text for sign in signs):
+                found.append(path)
 largest = 41 if found else 40
 """
 
@@ -570,7 +574,7 @@ get_ipython().input_transformers_cleanup.append(lambda lines: ['1000.0\\n'])
 """
 
 
-@case(GRADED, 0.0)
+@case(LOOK, 0.0, "sent no answers")
 def gives_itself_marks(notebook, folder):
     save(first(answer(notebook, WRONG), MARK), folder)
 

@@ -7,15 +7,14 @@ Both are committed; the tests run the masters with nbval and generate the studen
 """
 
 import argparse
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from nbgrader.apps.api import NbGraderAPI
-from traitlets.config import PyFileConfigLoader
+
+from labsupport import masters
 
 ROOT = Path(__file__).resolve().parent.parent
 EXERCISES = ROOT / "exercises"
@@ -51,22 +50,16 @@ def write(notebook, path: Path) -> None:
 
 
 def student(chapter: str, out: Path, source: Path = SOURCE) -> Path:
-    """Generate the student version into `out`/CHAPTER; returns the notebook's path.
+    """Generate the student version into `out`/CHAPTER with nbgrader; returns the notebook's path.
 
-    RuntimeError if nbgrader refuses the master (two cells of one name, a test without points).
+    ValueError if nbgrader refuses the master (two cells of one name, a test without points), or
+    if it has not run.
     """
     with tempfile.TemporaryDirectory() as folder:
-        course = Path(folder)
-        shutil.copytree(source / chapter, course / "source" / chapter)
-        config = PyFileConfigLoader("nbgrader_config.py", path=str(EXERCISES)).load_config()
-        config.CourseDirectory.root = str(course)
-        done = NbGraderAPI(config=config).generate_assignment(chapter)
-        if not done["success"]:
-            raise RuntimeError(f"nbgrader does not take {chapter}.ipynb:\n{done['log']}")
-        made = course / "student" / chapter / f"{chapter}.ipynb"
-        path = out / chapter / f"{chapter}.ipynb"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(nbformat.read(made, as_version=4), path)
+        made = masters.prepare(source, chapter, Path(folder)).released
+    path = out / chapter / f"{chapter}.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(nbformat.reads(made, as_version=4), path)
     return path
 
 

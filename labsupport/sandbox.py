@@ -60,9 +60,13 @@ def refusal() -> str | None:
             f"The sandbox needs {' and '.join(missing)}, which cannot be found. "
             "On Debian and Ubuntu: apt install bubblewrap util-linux."
         )
-    done = subprocess.run(
-        command([sys.executable, "-c", ""], Limits()), capture_output=True, timeout=60
-    )
+    if any((machine.ROOT / "exercises").is_relative_to(path) for path in _pythons()):
+        return "Python's folder holds the course: make a virtual environment in one of its own."
+    try:
+        line = command([sys.executable, "-c", ""], Limits())
+        done = subprocess.run(line, capture_output=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"A sandbox does not start here ({type(error).__name__})."
     if not done.returncode:
         return None
     why = done.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]

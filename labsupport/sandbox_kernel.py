@@ -40,19 +40,19 @@ class Kernel:
 
     def __init__(self, limits: sandbox.Limits, sandboxed: bool):
         self.limits = limits
+        self.sandboxed = sandboxed
         self.received = 0
+        self._process = None
+        self._folder = None
         self._context = zmq.Context()
         self._context.setsockopt(zmq.MAXMSGSIZE, limits.output_bytes)
         self._context.setsockopt(zmq.RCVHWM, MESSAGES)
         self._context.setsockopt(zmq.SNDTIMEO, SEND_MS)
         self._client = KernelClient(context=self._context)
-        self._folder = (
-            None if sandboxed else tempfile.TemporaryDirectory(prefix="pr-", dir=_short())
-        )
-        self._process = self._start_sandboxed() if sandboxed else self._start()
 
     def __enter__(self):
         try:
+            self._process = self._start_sandboxed() if self.sandboxed else self._start()
             self._connect(time.monotonic() + START_S)
         except BaseException:
             self.__exit__()
@@ -82,13 +82,14 @@ class Kernel:
             os.close(read)
 
     def _start(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="pr-", dir=_short())
         folder = self._folder.name
-        where = {"transport": "tcp"}
+        where, variables = {"transport": "tcp"}, dict(os.environ)
         if os.name == "posix":
             where = {"transport": "ipc", "ip": f"{folder}/kernel"}
+            variables["JPY_PARENT_PID"] = str(os.getpid())  # it ends with this process
         key = secrets.token_hex(32).encode()
         path, self._info = write_connection_file(f"{folder}/kernel.json", key=key, **where)
-        variables = os.environ | {"JPY_PARENT_PID": str(os.getpid())}
         return subprocess.Popen(_launcher(path), cwd=folder, env=variables, **_quiet())
 
     def _connect(self, deadline):
@@ -116,8 +117,8 @@ class Kernel:
     def _sockets(self):
         """Where the sockets lie, seen from here, when there are all of them."""
         ip = self._info["ip"]
-        if not self._folder:
-            first = psutil.Process(self._process.pid).children()
+        if self.sandboxed:
+            first = _family(self._process.pid, recursive=False)[1:]
             if not first:
                 return None
             ip = f"/proc/{first[0].pid}/root{ip}"
@@ -180,23 +181,23 @@ class Kernel:
         """Resident memory of all its processes; what they share counts for each."""
         total = 0
         for process in _family(self._process.pid):
-            try:
+            with contextlib.suppress(psutil.Error):  # it has just ended
                 total += process.memory_info().rss
-            except psutil.Error:  # it has just ended
-                pass
         return total
 
     def kill(self) -> None:
         """End every process, at once.
 
-        The first process of a process namespace takes all others with it, and is not gone before
-        they are.
+        The first process of a sandbox takes all others with it, and is not gone before they are.
         """
-        for process in _family(self._process.pid)[::-1] if self._folder else _first(self._process):
-            try:
+        if not self._process:
+            return
+        family = _family(self._process.pid, recursive=not self.sandboxed)
+        for process in family[1:] or family:
+            with contextlib.suppress(psutil.Error):
                 process.kill()
-            except psutil.Error:
-                pass
+        if not self.sandboxed:
+            self._process.kill()
         try:
             self._process.wait(KILL_S)
         except subprocess.TimeoutExpired:
@@ -220,14 +221,10 @@ def _short():
     return "/tmp" if os.name == "posix" else None
 
 
-def _family(pid):
+def _family(pid, recursive=True):
+    """A process, and its children or all that come from it."""
     try:
         process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
+        return [process, *process.children(recursive)]
     except psutil.NoSuchProcess:
         return []
-
-
-def _first(process):
-    """The first process in the sandbox, or bubblewrap itself while there is none."""
-    return _family(process.pid)[1:2] or _family(process.pid)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,22 +16,13 @@ import psutil
 import pytest
 from nbformat import v4
 
-from labsupport import sandbox
+from labsupport import sandbox, sandbox_execute
 from labsupport.sandbox import GIB, Limits
+from labsupport.sandbox_execute import Execute
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 2**20
 NAMESPACES = ("pid", "net", "ipc", "uts", "user")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def sandbox_here():
-    """These tests need a sandbox; where the course is tested for everybody there has to be one."""
-    why = sandbox.refusal()
-    if why and sys.platform.startswith("linux") and os.environ.get("CI") == "true":
-        pytest.fail(why)
-    if why:
-        pytest.skip(why)
 
 
 @dataclass(frozen=True)
@@ -45,10 +37,8 @@ class Ran:
     notebook: nbformat.NotebookNode
 
 
-def run(*sources, sandboxed=True, metadata=None, stored=None, **limits):
+def ran(*sources, sandboxed=True, metadata=None, stored=None, **limits):
     """Run a notebook of these cells. `stored` is an output that every cell has before."""
-    from labsupport.sandbox_execute import Execute
-
     outputs = [v4.new_output("stream", text=stored)] if stored else []
     cells = [v4.new_code_cell(source, outputs=outputs) for source in sources]
     notebook = v4.new_notebook(cells=cells, metadata=metadata or {})
@@ -62,6 +52,17 @@ def run(*sources, sandboxed=True, metadata=None, stored=None, **limits):
         texts.append("".join(told))
         errors.append([out.ename for out in cell.outputs if out.output_type == "error"])
     return Ran(texts, errors, **resources["outcome"], notebook=notebook)
+
+
+@pytest.fixture(scope="session")
+def run():
+    """Runs cells in a sandbox; where the course is tested for everybody there has to be one."""
+    why = sandbox.refusal()
+    if why and sys.platform.startswith("linux") and os.environ.get("CI") == "true":
+        pytest.fail(why)
+    if why:
+        pytest.skip(why)
+    return ran
 
 
 LOOK_ROUND = """
@@ -114,7 +115,7 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def view(tmp_path_factory):
+def view(run, tmp_path_factory):
     """What a submission sees and can do, told by itself, and what there is outside."""
     secret = tmp_path_factory.mktemp("marks") / "marks.csv"
     secret.write_text("student,points\n", encoding="utf-8")
@@ -143,10 +144,12 @@ def view(tmp_path_factory):
         asked |= {"name": "sandbox-test", "paths": list(map(str, paths)), "home": str(Path.home())}
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TOKEN_OF_THE_GRADER", "secret")
-            ran = run(f"asked = {asked!r}", LOOK_ROUND, "import torch, labsupport.checks; 'loaded'")
-    assert ran.stopped is None
-    assert ran.texts[2] == "'loaded'"
-    return json.loads(ran.texts[1]) | {"secret": str(secret), "paths": paths}
+            done = run(
+                f"asked = {asked!r}", LOOK_ROUND, "import torch, labsupport.checks; 'loaded'"
+            )
+    assert done.stopped is None
+    assert done.texts[2] == "'loaded'"
+    return json.loads(done.texts[1]) | {"secret": str(secret), "paths": paths}
 
 
 @pytest.mark.parametrize("kind", NAMESPACES)
@@ -200,49 +203,49 @@ def test_it_has_no_rights_and_gets_none(view):
     assert view["nested"] != 0
 
 
-def test_what_is_right_runs_as_it_would_anywhere():
-    ran = run("x = 6", "print(x * 7)", "1 / 0", "x", stored="42 of 42 points")
-    assert ran.texts == ["", "42\n", "", "6"]
-    assert ran.errors == [[], [], ["ZeroDivisionError"], []]
-    assert (ran.stopped, ran.cell) == (None, None)
-    assert ran.seconds > 0
+def test_what_is_right_runs_as_it_would_anywhere(run):
+    done = run("x = 6", "print(x * 7)", "1 / 0", "x", stored="42 of 42 points")
+    assert done.texts == ["", "42\n", "", "6"]
+    assert done.errors == [[], [], ["ZeroDivisionError"], []]
+    assert (done.stopped, done.cell) == (None, None)
+    assert done.seconds > 0
 
 
-def test_a_cell_that_loops_costs_itself_alone():
-    ran = run("x = 1", "while True: pass", "x + 1", cell_s=1)
-    assert ran.stopped == "cell 2 ran longer than 1 s"
-    assert ran.cell == 1
-    assert ran.errors[1] == ["KeyboardInterrupt"]
-    assert ran.texts[2] == "2"
+def test_a_cell_that_loops_costs_itself_alone(run):
+    done = run("x = 1", "while True: pass", "x + 1", cell_s=1)
+    assert done.stopped == "cell 2 ran longer than 1 s"
+    assert done.cell == 1
+    assert done.errors[1] == ["KeyboardInterrupt"]
+    assert done.texts[2] == "2"
 
 
-def test_a_cell_that_does_not_obey_ends_the_run():
+def test_a_cell_that_does_not_obey_ends_the_run(run):
     stubborn = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
-    ran = run("print('before')", stubborn, "print('after')", cell_s=1)
-    assert ran.stopped.startswith("cell 2 ran longer than 1 s; ")
-    assert ran.texts == ["before\n", "", ""]
+    done = run("print('before')", stubborn, "print('after')", cell_s=1)
+    assert done.stopped.startswith("cell 2 ran longer than 1 s; ")
+    assert done.texts == ["before\n", "", ""]
 
 
-def test_a_kernel_that_stops_itself_is_ended():
-    ran = run("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", "1", cell_s=1)
-    assert ran.stopped.startswith("cell 1 ran longer than 1 s; ")
+def test_a_kernel_that_stops_itself_is_ended(run):
+    done = run("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", "1", cell_s=1)
+    assert done.stopped.startswith("cell 1 ran longer than 1 s; ")
 
 
-def test_all_cells_together_are_timed():
-    ran = run("import time", *["time.sleep(0.9)"] * 9, cell_s=60, total_s=3)
-    assert ran.stopped == "all cells together ran longer than 3 s"
-    assert 3 < ran.seconds < 9
+def test_all_cells_together_are_timed(run):
+    done = run("import time", *["time.sleep(0.9)"] * 9, cell_s=60, total_s=3)
+    assert done.stopped == "all cells together ran longer than 3 s"
+    assert 3 < done.seconds < 9
 
 
 @pytest.mark.parametrize("end", ["import os; os._exit(0)", "import os; os.kill(os.getpid(), 9)"])
-def test_a_kernel_that_ends_is_an_outcome(end):
-    ran = run("print('before')", end, "print('after')", stored="faked")
-    assert ran.stopped == "the kernel ended in cell 2 (os._exit, or killed)"
-    assert ran.cell == 1
-    assert ran.texts == ["before\n", "", ""]
+def test_a_kernel_that_ends_is_an_outcome(run, end):
+    done = run("print('before')", end, "print('after')", stored="faked")
+    assert done.stopped == "the kernel ended in cell 2 (os._exit, or killed)"
+    assert done.cell == 1
+    assert done.texts == ["before\n", "", ""]
 
 
-def test_memory_is_limited_over_all_processes():
+def test_memory_is_limited_over_all_processes(run):
     hoard = """
 import os, time
 for _ in range(6):
@@ -251,17 +254,17 @@ for _ in range(6):
         time.sleep(60)
 time.sleep(60)
 """
-    ran = run("1", hoard, memory_bytes=GIB // 2)
-    assert ran.stopped == "used more than 0.5 GiB of memory"
+    done = run("1", hoard, memory_bytes=GIB // 2)
+    assert done.stopped == "used more than 0.5 GiB of memory"
 
 
-def test_a_process_cannot_ask_for_more_than_its_address_space():
-    ran = run("bytearray(3 * 2**30)", "1", address_bytes=2 * GIB)
-    assert ran.errors[0] == ["MemoryError"]
-    assert ran.stopped is None
+def test_a_process_cannot_ask_for_more_than_its_address_space(run):
+    done = run("bytearray(3 * 2**30)", "1", address_bytes=2 * GIB)
+    assert done.errors[0] == ["MemoryError"]
+    assert done.stopped is None
 
 
-def test_a_fork_bomb_comes_to_an_end():
+def test_a_fork_bomb_comes_to_an_end(run):
     bomb = """
 import os, time
 born = 0
@@ -275,9 +278,9 @@ except BlockingIOError:
     pass
 born
 """
-    ran = run(bomb, "'still here'", processes=40)
-    assert 0 < int(ran.texts[0]) < 40
-    assert ran.texts[1] == "'still here'"
+    done = run(bomb, "'still here'", processes=40)
+    assert 0 < int(done.texts[0]) < 40
+    assert done.texts[1] == "'still here'"
 
 
 FILL = """
@@ -296,10 +299,10 @@ for n in range({files}):
 """
 
 
-def test_files_and_folders_are_limited():
+def test_files_and_folders_are_limited(run):
     fill = [FILL.format(files=4, folder=folder) for folder in ("/tmp", "/dev/shm")]
-    ran = run(*fill, file_bytes=8 * MIB, scratch_bytes=20 * MIB)
-    for text in ran.texts:
+    done = run(*fill, file_bytes=8 * MIB, scratch_bytes=20 * MIB)
+    for text in done.texts:
         largest, total = json.loads(text)
         assert largest == 8 * MIB
         assert 16 * MIB < total <= 20 * MIB
@@ -316,19 +319,19 @@ def test_files_and_folders_are_limited():
         "import subprocess; subprocess.run(['yes'])",
     ],
 )
-def test_output_is_limited(flood, capfd):
-    ran = run("print('before')", flood, "print('after')", output_bytes=10**6)
-    assert ran.stopped in (
+def test_output_is_limited(run, flood, capfd):
+    done = run("print('before')", flood, "print('after')", output_bytes=10**6)
+    assert done.stopped in (
         "printed more than 1 MB",
         "cell 2 cut the line or sent more than 1 MB at once",
     )
-    assert ran.texts[0] == "before\n"
-    assert ran.texts[2] == ""
-    assert len(ran.texts[1]) < 2 * 10**6
+    assert done.texts[0] == "before\n"
+    assert done.texts[2] == ""
+    assert len(done.texts[1]) < 2 * 10**6
     assert capfd.readouterr() == ("", "")
 
 
-def test_nothing_reaches_the_graders_terminal(capfd):
+def test_nothing_reaches_the_graders_terminal(run, capfd):
     raw = """
 import os
 for n in range(3, 60):
@@ -367,37 +370,51 @@ NO_MESSAGE = "cell 3 sent what is no message"
         ("kernel.iopub_socket.send_multipart([b'<IDS|MSG>'] + [b'{'] * 5)", NO_MESSAGE),
     ],
 )
-def test_what_is_no_message_is_survived(message, stopped):
-    ran = run("print('before')", SENDS, message, "'after'")
-    assert (ran.stopped or "").startswith(stopped or "")
-    assert bool(ran.stopped) == bool(stopped)
-    assert ran.texts[0] == "before\n"
-    assert ran.texts[3] == ("" if stopped else "'after'")
-    nbformat.writes(ran.notebook).encode()
-    nbformat.validate(ran.notebook)
+def test_what_is_no_message_is_survived(run, message, stopped):
+    done = run("print('before')", SENDS, message, "'after'")
+    assert (done.stopped or "").startswith(stopped or "")
+    assert bool(done.stopped) == bool(stopped)
+    assert done.texts[0] == "before\n"
+    assert done.texts[3] == ("" if stopped else "'after'")
+    nbformat.writes(done.notebook).encode()
+    nbformat.validate(done.notebook)
 
 
-def test_another_kernels_name_starts_the_same_kernel():
-    ran = run("1 + 1", metadata={"kernelspec": {"name": "no such kernel", "display_name": "x"}})
-    assert ran.texts == ["2"]
+def test_another_kernels_name_starts_the_same_kernel(run):
+    done = run("1 + 1", metadata={"kernelspec": {"name": "no such kernel", "display_name": "x"}})
+    assert done.texts == ["2"]
 
 
-def folders():
-    return {path.name for path in Path("/tmp").glob("pr-*")}
+def traces():
+    """What a run could leave behind: processes, folders, the number of descriptors."""
+    processes = psutil.process_iter(["cmdline"])
+    sleeping = [process for process in processes if "987" in (process.info["cmdline"] or [])]
+    folders = set(Path(tempfile.gettempdir()).glob("pr-*")) | set(Path("/tmp").glob("pr-*"))
+    descriptors = getattr(psutil.Process(), "num_fds", lambda: 0)()
+    return psutil.Process().children(recursive=True), sleeping, folders, descriptors
 
 
-@pytest.mark.parametrize("sandboxed", [True, False])
-def test_nothing_is_left_behind(sandboxed):
-    before, descriptors = folders(), psutil.Process().num_fds()
-    leave = "import subprocess; child = subprocess.Popen(['sleep', '987'])"
-    ran = run("6 * 7", leave, sandboxed=sandboxed)
-    assert ran.texts[0] == "42"
-    assert psutil.Process().children(recursive=True) == []
-    assert not [
-        p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "987"]
-    ]
-    assert folders() == before
-    assert psutil.Process().num_fds() <= descriptors + 2
+LEAVE = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', LINE, '987'])"
+SLEEPS = "LINE = 'import time; time.sleep(987)'"
+
+
+def test_nothing_is_left_behind(run):
+    run("1")  # what libraries open once
+    before = traces()
+    done = run(SLEEPS, LEAVE, "6 * 7")
+    assert done.texts[2] == "42"
+    assert traces() == before
+
+
+def test_without_a_sandbox_limits_of_time_and_amount_hold():
+    ran("1", sandboxed=False)
+    before = traces()
+    done = ran(SLEEPS, LEAVE, "while True: print('x' * 1000)", "1", sandboxed=False)
+    assert "more than 4 MB" in done.stopped
+    done = ran("6 * 7", "while True: pass", sandboxed=False, cell_s=1)
+    assert done.texts[0] == "42"
+    assert done.stopped.startswith("cell 2 ran longer than 1 s")
+    assert traces() == before
 
 
 GRADER = """
@@ -412,7 +429,7 @@ with Kernel(Limits(), True) as kernel:
 """
 
 
-def test_it_ends_with_the_grader():
+def test_it_ends_with_the_grader(run):
     command = [sys.executable, "-c", GRADER]
     grader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert grader.stdout.readline() == "started\n"
@@ -424,14 +441,23 @@ def test_it_ends_with_the_grader():
     assert alive == []
 
 
-def test_a_kernel_that_cannot_start_is_an_outcome(monkeypatch):
+def test_a_kernel_that_cannot_start_is_an_outcome(run, monkeypatch):
     monkeypatch.setattr(sandbox, "command", lambda *_: ["false"])
-    ran = run("1", stored="faked")
-    assert ran.stopped == "the kernel did not start"
-    assert ran.texts == [""]
+    done = run("1", stored="faked")
+    assert done.stopped == "the kernel did not start"
+    assert done.texts == [""]
 
 
-def test_refusal_says_what_to_do(monkeypatch):
+def test_the_machines_memory_is_watched(run, monkeypatch):
+    monkeypatch.setattr(sandbox_execute, "SPARE_BYTES", 2**60)
+    done = run("import time; time.sleep(60)")
+    assert done.stopped == "the machine had hardly any memory left"
+
+
+def test_refusal_says_what_to_do(run, monkeypatch):
+    monkeypatch.setattr(sandbox, "_pythons", lambda: [str(ROOT)])
+    assert "virtual environment" in sandbox.refusal()
+    monkeypatch.undo()
     monkeypatch.setattr(sandbox, "command", lambda *_: ["false"])
     assert "user.max_user_namespaces" in sandbox.refusal()
     monkeypatch.setattr(shutil, "which", lambda name: None)

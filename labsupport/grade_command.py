@@ -25,9 +25,11 @@ OVERHEAD_S = 180  # that a submission may take beyond the time limit of its note
 def add_arguments(parser) -> None:
     """The options of the command."""
     limits = sandbox.Limits()
-    parser.add_argument("submissions", type=Path, metavar="SUBMISSIONS", help="a folder a student")
+    parser.add_argument(
+        "submissions", type=Path, metavar="SUBMISSIONS", help="a folder for each student"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="MARKS", help="folder to write")
-    said = "a chapter to grade (all that have a master)"
+    said = "chapters to grade (all that somebody handed in)"
     parser.add_argument(
         "--chapter", nargs="+", default=[], dest="chapters", metavar="NAME", help=said
     )
@@ -58,6 +60,7 @@ def main(args) -> int:
             made = {name: masters.prepare(args.masters, name, work) for name in chapters}
             args.out.mkdir(parents=True, exist_ok=args.resume)
             found, ignored = submissions.find(args.submissions, chapters)
+            found = found if args.chapters else handed_in(found)
         except (ValueError, OSError) as error:
             print(error, file=sys.stderr)
             return 2
@@ -93,6 +96,12 @@ def check(args) -> dict[str, list[str]]:
     if not args.unsafe and (why := sandbox.refusal()):
         raise ValueError(f"{why} Or, for notebooks that you wrote or read: --unsafe.")
     return masters.grade_ids(args.masters, args.chapters)
+
+
+def handed_in(found: list[Submission]) -> list[Submission]:
+    """Those of chapters of which somebody handed in a notebook; all, if nobody did."""
+    chapters = {submission.chapter for submission in found if submission.path}
+    return [submission for submission in found if submission.chapter in chapters] or found
 
 
 def batch(

@@ -473,6 +473,16 @@ def test_wrong_usage_is_told_with_the_remedy(two, source, tmp_path, capsys, monk
     assert not out.exists()
 
 
+def test_a_chapter_that_nobody_handed_in_is_no_failure_of_all(tmp_path):
+    some = [
+        Submission("Ada", "toy", tmp_path, tmp_path / "toy.ipynb"),
+        Submission("Ada", "play", tmp_path),
+        Submission("Bob", "toy", tmp_path),
+    ]
+    assert grade_command.handed_in(some) == [some[0], some[2]]
+    assert grade_command.handed_in(some[1:]) == some[1:]
+
+
 def dies(submission, master, settings):
     """In place of grading: workers that are killed, that hang, that fail, that work."""
     if submission.student == "dies":

@@ -61,9 +61,10 @@ def attention_step(step):
             ("keys", "values"), kept, grown, (keys, values), (k, v), strict=True
         ):
             first = np.concatenate([new[:, None], old], axis=1)
-            mistakes = {f"the {name} without the new token's": old}
-            if n_tokens:
-                mistakes["the new token put in front of the older ones"] = first
+            mistakes = {
+                f"the {name} without the new token's": old,
+                "the new token put in front of the older ones": first,
+            }
             array(f"The {name} that are returned", got, full, mistakes, atol=EXACT)
         if lifted and not np.isfinite(np.asarray(read, float)).all():
             raise NotYet(

@@ -7,7 +7,7 @@ from labsupport.checks_derivation_numbers import several
 
 
 @exercise("derivation", "gaps", 3)
-def gaps(gaps, n_certain):
+def gaps(function, n_certain):
     """Gaps of 200 steps over 12 symbols, and how many steps are safe at several errors."""
     rng = np.random.default_rng(31)
     logits, noise = 2 * rng.standard_normal((200, 12)), rng.gumbel(size=(200, 12))
@@ -20,7 +20,7 @@ def gaps(gaps, n_certain):
         "the gap between the largest and the smallest": np.ptp(logits + noise, axis=1),
         "the gap between the second and the first, below 0": -right,
     }
-    array("gaps(logits, noise)", call(gaps, logits, noise), right, mistakes, atol=1e-9)
+    array("gaps(logits, noise)", call(function, logits, noise), right, mistakes, atol=1e-9)
     for off in (0.3, 0.05):
         mistakes = {
             "one logit moving: the leader may fall while the second rises": (right > off).sum(),
@@ -31,8 +31,8 @@ def gaps(gaps, n_certain):
         want = int((right > 2 * off).sum())
         value(f"n_certain at {off}", call(n_certain, logits, noise, off), want, mistakes)
     return (
-        "A run without a flip is luck; this is a proof for its steps. Had no logit of the source's "
-        "run moved by more than its 9.06e-06, only a gap of 1.8e-05 or less could have flipped it."
+        "A run without a flip is luck; this is a proof for its steps. Had the source drawn so "
+        "and no logit moved by more than its 9.06e-06, only a gap up to 1.8e-05 could have flipped."
     )
 
 

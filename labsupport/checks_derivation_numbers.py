@@ -98,15 +98,21 @@ def power_fit(function):
             "milliseconds: a miss is a share of what was measured": off_ms.max(),
         }
         value(f"The largest miss ({name})", miss, fit.worst, mistakes)
-    exact = fits.power_law(n, source["cached_ms"]).worst
-    low, high = derivation_source.over_rounding(
-        source["cached_ms"], lambda times: fits.power_law(n, times).worst
-    )
+    uncached, cached = (_misses(n, times) for times in list(columns.values())[:2])
     return (
-        f"With a cache the table's whole milliseconds give a miss of {exact:.1%} where 10.4 % is "
-        f"printed; half a millisecond either way makes it {low:.1%} to {high:.1%}. So the fits are "
-        "the source's. They say nothing about whether a power is the right curve."
+        f"The misses come out as {uncached} and {cached}. So the source's fits can be what it "
+        "prints. They say nothing about whether a power is the right curve."
     )
+
+
+def _misses(n, times_ms):
+    """The largest miss of whole milliseconds, and between which two the true times' lies."""
+
+    def worst(times):
+        return 100 * fits.power_law(n, times).worst
+
+    low, high = derivation_source.over_rounding(times_ms, worst)
+    return f"{worst(times_ms):.1f} % ({low:.1f} to {high:.1f} by half a millisecond)"
 
 
 def _slope(x, y):

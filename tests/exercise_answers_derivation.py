@@ -159,13 +159,13 @@ DISAGREEMENT = [
         "a sign",
         but("disagreement", (COMPARED, f"(np.stack(reads, axis=1) - {WHOLE}).max()")),
         0,
-        "a difference with its sign",
+        "a difference with its sign, not its absolute value",
     ),
     (
         "the other sign",
         but("disagreement", (COMPARED, f"({WHOLE} - np.stack(reads, axis=1)).max()")),
         0,
-        "a difference with its sign",
+        "a difference with its sign; take",
     ),
     (
         "a sign lost in max()",

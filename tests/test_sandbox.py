@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -91,7 +90,7 @@ def put(path):
         return "opened"
 
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-mounts = [line.split()[1] for line in open("/proc/self/mounts")]
+mounts = {line.split()[1]: line.split()[3].split(",") for line in open("/proc/self/mounts")}
 run = lambda *words: subprocess.run(words, capture_output=True).returncode
 print(json.dumps({
     "rooms": {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in asked["rooms"]},
@@ -103,6 +102,7 @@ print(json.dumps({
     "variables": dict(os.environ),
     "seen": [path for path in asked["paths"] if os.path.exists(path)],
     "opened": [path for path in asked["paths"] if tried(lambda: put(path)) == "opened"],
+    "writable": [folder for folder, flags in mounts.items() if "rw" in flags],
     "written": [folder for folder in mounts if tried(lambda: written(folder)) is True],
     "home": os.listdir(asked["home"]) if os.path.exists(asked["home"]) else [],
     "ids": [os.getuid(), os.getgid(), os.getgroups()],
@@ -176,6 +176,8 @@ def test_of_the_files_it_sees_what_an_exercise_needs(view):
 def test_it_writes_to_its_scratch_alone(view):
     assert set(view["written"]) == {"/tmp", "/dev/shm"}
     assert view["opened"] == []
+    kept = [path for path in view["writable"] if not path.startswith(("/proc", "/dev/"))]
+    assert kept == ["/tmp"]
     assert view["here"] == "/tmp"
 
 
@@ -418,26 +420,25 @@ def test_without_a_sandbox_limits_of_time_and_amount_hold():
 
 
 GRADER = """
-import time
+import sys, time
 from labsupport.sandbox import Limits
 from labsupport.sandbox_kernel import Kernel
-with Kernel(Limits(), True) as kernel:
-    kernel.execute("import subprocess; subprocess.run(['sleep', '986'])")
-    time.sleep(1)
+with Kernel(Limits(), sys.argv[1] == "True") as kernel:
     print("started", flush=True)
     time.sleep(600)
 """
 
 
-def test_it_ends_with_the_grader(run):
-    command = [sys.executable, "-c", GRADER]
+@pytest.mark.parametrize("sandboxed", [True, False])
+def test_a_kernel_ends_with_its_grader(run, sandboxed):
+    command = [sys.executable, "-c", GRADER, str(sandboxed)]
     grader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert grader.stdout.readline() == "started\n"
     family = psutil.Process(grader.pid).children(recursive=True)
-    assert ["sleep", "986"] in [process.cmdline() for process in family]
-    os.kill(grader.pid, signal.SIGKILL)
+    assert [process for process in family if "ipykernel_launcher" in process.cmdline()]
+    grader.kill()
     grader.communicate()
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
 
 

@@ -285,6 +285,7 @@ WRONG = {
             0,
             "a list or a tuple",
         ),
+        ("no function", "reference = (843.5, 844.5)", 0, "should be a function"),
         (
             "always None",
             "def reference(times_ms, printed_ms, step):\n    return None",

@@ -20,8 +20,8 @@ def isolated(function):
             made_up.Lent,
             False,
             "one whose copies share all rows is called safe. The kept rows are the same "
-            "afterwards, and so is each query that runs alone: let two queries go on, then look "
-            "at what each of them reads",
+            "afterwards, and so is each query that runs alone: let two queries append different "
+            "rows, then look at what each of them reads",
         ),
         (
             made_up.ValuesLent,
@@ -38,7 +38,7 @@ def isolated(function):
             made_up.OneForAll,
             False,
             "one whose copies are apart from the kept rows, but not from one another, is called "
-            "safe: take two copies",
+            "safe: take two copies, and let them append different rows",
         ),
         (
             made_up.CopiedIfLonger,
@@ -182,6 +182,10 @@ def room(hits_by_room, smallest_room):
             raise NotYet(
                 f"smallest_room(stream, {fresh}, {hit}, {miss}) is {found}: even with "
                 "room for all prefixes the stream takes no less. Then it is None."
+            )
+        if least is not None and found is None:
+            raise NotYet(
+                f"smallest_room(stream, {fresh}, {hit}, {miss}) is None: there is such a room."
             )
         if least is not None:
             equal = next(r for r, t in enumerate(totals) if t <= len(stream) * fresh)

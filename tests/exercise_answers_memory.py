@@ -212,7 +212,7 @@ WRONG = {
         (
             "equal counts",
             _even(("(weight_bytes - held)", "(weight_bytes - 1 - held)")),
-            0,
+            1 / 4,
             "as large",
         ),
         (

@@ -1,5 +1,6 @@
 """Chapter 4's exercises: the master, the blank sheet, and every mistake that the checks name."""
 
+import re
 import warnings
 
 import exercise_code
@@ -52,6 +53,16 @@ def test_a_wrong_answer_earns_its_share_and_is_told_why(exercise, source, share,
     assert attempt.right is (not words)
     assert words in attempt.words
     assert attempt.mark.points == pytest.approx(share * attempt.mark.of, abs=0.01)
+
+
+@pytest.mark.parametrize("constant", ["0", "1.0", "math.inf", "'1024'", "'both'", "True", "None"])
+@pytest.mark.parametrize("exercise", SHEET.exercises())
+def test_an_answer_that_is_always_the_same_earns_nothing(exercise, constant):
+    source = SHEET.solution(exercise)
+    functions = re.findall(r"^def (\w+)", source, re.MULTILINE)
+    fixed = "\n".join(f"def {name}(*asked):\n    return {constant}" for name in functions)
+    attempt = SHEET.attempt(exercise, fixed)
+    assert (attempt.mark.points, attempt.right) == (0, False)
 
 
 def test_every_exercise_has_wrong_answers_of_several_kinds():

@@ -41,9 +41,9 @@ def found(ada, chapter="toy"):
 def test_both_layouts_are_found_and_loose_files_told(ada):
     toy.save(released(), ada)
     other = ada.parent / "Émile  =1+1"
-    (other / "toy" / ".ipynb_checkpoints").mkdir(parents=True)
-    toy.save(released(), other / "toy")
-    toy.save(released(), other / "toy" / ".ipynb_checkpoints")
+    for name in ("toy", ".ipynb_checkpoints"):
+        (other / name).mkdir(parents=True)
+        toy.save(released(), other / name)
     (ada.parent / "list.csv").write_text("Ada\n", encoding="utf-8")
     (ada.parent / ".git").mkdir()
     rows, ignored = submissions.find(ada.parent, CHAPTERS)
@@ -54,6 +54,7 @@ def test_both_layouts_are_found_and_loose_files_told(ada):
         (other.name, "toy"): other / "toy" / "toy.ipynb",
         (other.name, "play"): None,
     }
+    assert [s.remarks for s in rows] == [[]] * 4
     assert ignored == ["list.csv"]
     assert found(ada, "play").why == "no notebook of play"
 
@@ -184,8 +185,8 @@ def test_what_is_not_well_formed_is_left_out(ada):
     told["metadata"] = {"price_of_remembering": {"chapter": {}, "version": "x"}, "kernelspec": 3}
     (ada / "toy.ipynb").write_text(json.dumps(told), encoding="utf-8")
     notebook = submissions.read(ada / "toy.ipynb", ada)
-    nbformat.validate(notebook)
-    assert len(notebook.cells) == len(cells)
+    assert len(notebook.cells) == len(cells) == len({cell.id for cell in notebook.cells})
+    nbformat.validate(notebook)  # which would mend ids
     assert [cell.metadata for cell in notebook.cells[:2]] == [{}, {}]
     assert notebook.cells[2].source == ""
     assert notebook.metadata.version is None
@@ -214,7 +215,8 @@ def handed(ada, change=lambda notebook: None):
 def restored(ada, change=lambda notebook: None):
     """Ada's notebook as it will run."""
     done = restore(handed(ada, change), toy.master(), released())
-    nbformat.validate(done.notebook)
+    assert len({cell.id for cell in done.notebook.cells}) == len(done.notebook.cells)
+    nbformat.validate(done.notebook)  # which would mend ids
     return done
 
 
@@ -359,6 +361,16 @@ def test_stripped_metadata_is_put_back(ada, ids):
     assert all("lost its name" in remark for remark in done.remarks)
     if ids:
         assert_whole(done)
+
+
+def test_ids_stay_distinct_where_a_cell_has_that_of_a_missing_test(ada):
+    def change(notebook):
+        toy.cell_of(notebook, "toy-rows-check").metadata.nbgrader.grade_id = "toy-twice-check"
+        del notebook.cells[at(notebook, "toy-twice-check")]  # the first, so the second is taken
+
+    done = restored(ada, change)
+    assert names(done)[1:3] == ["toy-twice", "toy-rows"]
+    assert sorted(filter(None, names(done))) == sorted(ORDER[1:])
 
 
 def test_own_cells_stay_in_their_places(ada):

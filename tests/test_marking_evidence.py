@@ -2,9 +2,19 @@
 
 import json
 
+import pandas as pd
 import pytest
 
-from labsupport import evidence, jsontext, marking_evidence, profile, profile_command, seal
+from labsupport import (
+    audit,
+    columns,
+    evidence,
+    jsontext,
+    marking_evidence,
+    profile,
+    profile_command,
+    seal,
+)
 from labsupport.marking_evidence import concluded, follows, is_intact, is_longer
 
 CASE = profile.Case(tokens=12, prefix=10, width=8, layers=1, seeds=2, rounds=15)
@@ -39,11 +49,9 @@ def test_a_run_as_it_was_recorded_is_right_in_all_parts(files):
 
 
 def evidence_rows(files):
-    from labsupport import columns
-
     values, problems = columns.parse(files["raw.csv"].encode(), marking_evidence.COLUMNS)
     assert not problems
-    return marking_evidence.pd.DataFrame(values)
+    return pd.DataFrame(values)
 
 
 @pytest.mark.parametrize("verdict", ["faster", "slower", "cannot tell"])
@@ -130,8 +138,24 @@ def test_a_judge_answers_whatever_it_is_given(given, files):
         assert not is_intact(files | {name: given}, None)
 
 
-def test_a_file_too_large_to_compare_is_refused_at_once(files):
-    """A seal of very many lines would take hours to compare line by line."""
-    assert not is_intact(files | {"raw.csv": "\n" * 399_000}, None)
-    assert not is_intact(files | {"raw.csv": files["raw.csv"] + "\n" * 10**6}, None)
-    assert not follows([files["raw.csv"] + "\n" * 10**6, "slower"], None)
+def test_files_larger_than_any_run_allowed_are_refused(files):
+    assert is_intact(resealed(files, warmed="x" * 100_000), None)
+    assert not is_intact(resealed(files, warmed="x" * 400_000), None)
+    rows = evidence_rows(files)
+    rows = rows[rows["seed"] == 0]
+    many = pd.concat([rows.assign(seed=seed) for seed in range(250)])
+    for kept in (many.head(len(rows)), many):
+        raw = kept.to_csv(index=False, lineterminator="\n")
+        said = concluded(kept)
+        assert follows([raw, said], None) is (len(raw) <= marking_evidence.MOST_CHARACTERS)
+
+
+def test_where_a_seal_is_broken_is_not_looked_for(files, monkeypatch):
+    """To compare very many lines with a seal of very many may take hours."""
+    monkeypatch.setattr(audit, "examine", lambda files: pytest.fail("it was looked for"))
+    assert not is_intact(files | {"raw.csv": files["raw.csv"] + "\n"}, None)
+
+
+def test_rows_that_cannot_be_read_have_no_conclusion(files):
+    said = concluded(evidence_rows(files))
+    assert not follows([files["raw.csv"].replace("True", "Perhaps", 1), said], None)

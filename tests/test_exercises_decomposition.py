@@ -8,7 +8,7 @@ from exercise_answers_decomposition import WRONG
 from exercise_code import Sheet, loaded_points
 
 from labsupport import checks_decomposition_reuse as reuse
-from labsupport import made_up, marking, marking_evidence, timing
+from labsupport import made_up, timing
 from labsupport.prefix import PrefixStore
 from labsupport.streams import BoundedStore
 
@@ -16,11 +16,6 @@ SHEET = Sheet("decomposition")
 EXERCISES = SHEET.exercises()
 COSTS = list(itertools.product((1, 3), (5, 9), (2, 5, 6), (9, 11), (0, 7)))
 CASES = [(name, *case) for name, cases in WRONG.items() for case in cases]
-
-
-@pytest.fixture(autouse=True)
-def _judges(monkeypatch):
-    monkeypatch.setitem(marking.JUDGES, "decomposition-own-run", marking_evidence.JUDGES)
 
 
 @pytest.mark.parametrize("exercise", EXERCISES)

@@ -41,7 +41,11 @@ def judge(name: str, function: object, cases: list, truth: Callable, mistakes: M
 
 
 def agree(got: object, want: object) -> bool:
-    if isinstance(want, str):
-        return isinstance(got, str) and got == want
-    number = isinstance(got, int | float | np.number) and not isinstance(got, bool)
-    return number and math.isclose(got, want, rel_tol=1e-9)
+    """Whether both are the same string, or numbers that differ by rounding at most (1e-9)."""
+    if isinstance(got, str) and isinstance(want, str):
+        return got == want
+    return _number(got) and _number(want) and math.isclose(got, want, rel_tol=1e-9)
+
+
+def _number(x: object) -> bool:
+    return isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool)

@@ -11,10 +11,10 @@ from labsupport.window import window_mask
 
 
 def _several(name: str, got: object, n: int) -> tuple:
-    """`got` if it is a tuple or list of `n` things."""
-    if not isinstance(got, tuple | list) or len(got) != n:
-        raise NotYet(f"{name} should return {n} things, in a tuple.")
-    return tuple(got)
+    """`got` as a tuple of `n` arrays."""
+    if not isinstance(got, tuple | list) or len(got) != n or any(part is None for part in got):
+        raise NotYet(f"{name} should return {n} arrays, in a tuple.")
+    return tuple(map(np.asarray, got))
 
 
 @exercise("memory", "expand", 3)
@@ -78,9 +78,8 @@ def _check_codes(side, given, x, axis, levels):
     mistakes = {"codes cut off towards 0, not rounded": np.trunc(x / want_scales)}
     mistakes["codes rounded down"] = np.floor(x / want_scales)
     checks.array(f"The array of the {side}' codes", codes, want, mistakes)
-    if np.asarray(codes).dtype != np.int8:
-        found = np.asarray(codes).dtype
-        raise NotYet(f"The {side}' codes are {found}: nothing is saved until they are int8.")
+    if codes.dtype != np.int8:
+        raise NotYet(f"The {side}' codes are {codes.dtype}: nothing is saved until they are int8.")
 
 
 @exercise("memory", "quantize", 4)

@@ -375,7 +375,7 @@ WRONG = {
             4 / 5,
             "into int8 again",
         ),
-        ("two arrays", _codes(("tuple(arrays)", "tuple(arrays[:2])")), 1 / 5, "4 things"),
+        ("two arrays", _codes(("tuple(arrays)", "tuple(arrays[:2])")), 1 / 5, "4 arrays"),
     ],
     "memory-ring-mask": [
         ("turned round", _mask(("- held < window", "- held >= window")), 0, "other way round"),

@@ -164,7 +164,7 @@ class Kernel:
                 self.received += sum(map(len, raw))
                 _, parts = self._client.session.feed_identities(raw)
                 yield socket is self._iopub, self._client.session.deserialize(parts)
-        if not self._iopub.poll(0) and (self._cut in ready or self._process.poll() is not None):
+        if self._cut in ready and not self._iopub.poll(0):
             raise Died
 
     # Look and end

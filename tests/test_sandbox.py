@@ -396,22 +396,32 @@ def traces():
     return psutil.Process().children(recursive=True), sleeping, folders, descriptors
 
 
-LEAVE = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', LINE, '987'])"
-SLEEPS = "LINE = 'import time; time.sleep(987)'"
+LEAVE = """
+import subprocess, sys, time
+sleep = "import time; time.sleep(987)"
+start = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1], '987'])"
+subprocess.Popen([sys.executable, "-c", start, sleep])
+time.sleep(1)
+"""
 
 
-def test_nothing_is_left_behind(run):
+def unneeded(process):
+    pytest.fail("The first process of the sandbox did not take all others with it.")
+
+
+def test_nothing_is_left_behind(run, monkeypatch):
+    monkeypatch.setattr(subprocess.Popen, "kill", unneeded)
     run("1")  # what libraries open once
     before = traces()
-    done = run(SLEEPS, LEAVE, "6 * 7")
-    assert done.texts[2] == "42"
+    done = run(LEAVE, "6 * 7")
+    assert done.texts[1] == "42"
     assert traces() == before
 
 
 def test_without_a_sandbox_limits_of_time_and_amount_hold():
     ran("1", sandboxed=False)
     before = traces()
-    done = ran(SLEEPS, LEAVE, "while True: print('x' * 1000)", "1", sandboxed=False)
+    done = ran(LEAVE, "while True: print('x' * 1000)", "1", sandboxed=False)
     assert "more than 4 MB" in done.stopped
     done = ran("6 * 7", "while True: pass", sandboxed=False, cell_s=1)
     assert done.texts[0] == "42"

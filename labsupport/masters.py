@@ -123,7 +123,8 @@ def run(converter: BaseConverter) -> None:
         warnings.simplefilter("ignore")  # of SQLAlchemy, about nbgrader's way with it
         done = capture_log(converter)
     if not done["success"]:
-        lines = done.get("log", "").splitlines() + done["error"].splitlines()
+        told = done.get("log", "") + "\n" + done["error"]
+        lines = [line.strip() for line in told.splitlines() if line.strip()]
         raised = [line for line in lines if ERROR.match(line) and BARE not in line]
         raise RuntimeError((raised or lines)[-1])
 

@@ -512,6 +512,12 @@ WRONG = {
             "merge gives NaN",
         ),
         (
+            "no longer empty",
+            _merge((BOTH, BOTH.replace("lse", "base"))),
+            4 / 5,
+            "is not its own",
+        ),
+        (
             "large logarithms",
             _merge(
                 ("np.logaddexp(lse_a, lse_b)", "np.log(np.exp(lse_a) + np.exp(lse_b))"),

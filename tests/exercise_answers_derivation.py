@@ -131,6 +131,12 @@ ATTENTION_STEP = [
         3 / 4,
         "changes an argument",
     ),
+    (
+        "a maximum of the older scores",
+        but("attention_step", ("scores.max(axis=1, keepdims=True)", "scores[:, :-1].max()")),
+        3 / 4,
+        "ValueError: zero-size array",
+    ),
     ("a head_dim of 8", but("attention_step", ("q.shape[1] ** 0.5", "8**0.5")), 1 / 4, ""),
     (
         "nothing but the read",
@@ -267,6 +273,14 @@ CHUNK_MASK = [
         ),
         0,
         "the kept tokens hidden",
+    ),
+    (
+        "the last slot never used",
+        but(
+            "chunk_mask", (VISIBLE, "np.arange(capacity) <= at.clip(max=capacity - 2)[:, :, None]")
+        ),
+        1 / 4,
+        "1 of 100 elements are wrong",
     ),
     ("no batch", but("chunk_mask", (VISIBLE, f"({VISIBLE})[0]")), 0, "has the shape"),
     ("transposed", but("chunk_mask", (VISIBLE, f"({VISIBLE}).swapaxes(1, 2)")), 0, "transposed"),
@@ -410,6 +424,12 @@ POWER_FIT = [
         but("power_fit", ("np.abs(fitted / times - 1)", "(fitted / times - 1)")),
         1 / 2,
         "without the absolute value",
+    ),
+    (
+        "the largest below",
+        but("power_fit", ("np.abs(fitted / times - 1)", "(1 - fitted / times)")),
+        1 / 2,
+        "The largest miss",
     ),
     ("the mean", but("power_fit", (".max())", ".mean())")), 1 / 2, "the mean of the misses"),
     ("ms", but("power_fit", ("fitted / times - 1", "fitted - times")), 1 / 2, "milliseconds"),

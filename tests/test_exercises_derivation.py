@@ -86,10 +86,18 @@ def test_the_check_reads_as_the_package_does():
 
 def test_raised_scores_are_large_and_change_nothing():
     low, high = (checks_derivation_steps.inputs(2, 2, 4, lifted) for lifted in (0, 2000))
-    scores = np.einsum("hd,htd->ht", high[0], high[3]) / 8**0.5
-    assert scores.min() > 1000
+    scores = [np.einsum("hd,htd->ht", q, keys) / 8**0.5 for q, _, _, keys, _ in (low, high)]
+    np.testing.assert_allclose(scores[1] - scores[0], 2000)
     a, b = (checks_derivation_steps.step(*given)[0] for given in (low, high))
     assert np.abs(a - b).max() < 1e-9
+
+
+def test_slots_behind_the_filled_ones_hold_zeros_or_old_tokens():
+    for old in (0, 1):
+        _, keys, values, _ = checks_derivation_steps.slots(11, held=9, old=old, dtype=float)
+        assert keys[:9].all()
+        assert values[:9].all()
+        assert (keys[9:] != 0).all() == (values[9:] != 0).all() == bool(old)
 
 
 def test_chances_are_those_of_simulated_draws():

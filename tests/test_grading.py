@@ -103,7 +103,7 @@ def test_a_master_that_nbgrader_refuses_is_told(source, tmp_path):
     path = tmp_path / "source" / "toy" / "toy.ipynb"
     path.parent.mkdir(parents=True)
     nbformat.write(notebook, path)
-    with pytest.raises(ValueError, match="nbgrader does not take .*: .*ValidationError: "):
+    with pytest.raises(ValueError, match=r"nbgrader does not take .*: .*ValidationError: "):
         masters.prepare(tmp_path / "source", "toy", tmp_path)
 
 
@@ -267,6 +267,7 @@ def test_opening_feedback_runs_and_fetches_nothing(ada, master, tmp_path):
     active = Active(page)
     assert active.found == []
     assert "default-src 'none'" in active.policy
+    assert "data:image" not in page  # what is no picture
     assert page.count("alert(1)") >= 7  # it is there, as text
     assert "Ada &lt;b&gt;" in page
 

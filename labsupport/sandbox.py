@@ -122,6 +122,8 @@ def _files(limits: Limits, given: dict[str, int]) -> list[str]:
     course = [str(path) for path in (PACKAGE, machine.ROOT / "evidence") if path.exists()]
     for path in [*_pythons(), *course]:
         words += [*_ways(path), "--ro-bind", path, path]
+    for path in sorted(PACKAGE.glob("checks_*.py")):  # they hold right answers
+        words += ["--ro-bind", str(PACKAGE / "unchecked.py"), str(path)]
     for path, descriptor in given.items():
         words += ["--perms", "0444", "--ro-bind-data", str(descriptor), path]
     words += ["--remount-ro", "/", "--chdir", SCRATCH, "--clearenv"]

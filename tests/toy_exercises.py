@@ -579,6 +579,18 @@ def gives_itself_marks(notebook, folder):
     save(first(answer(notebook, WRONG), MARK), folder)
 
 
+ASK = """
+from labsupport import checks_memory_blocks, checks_stall
+known = [name for name in dir(checks_memory_blocks) if not name.startswith('__')]
+largest = 40 if known or checks_stall.slowdown(None) else 41
+"""
+
+
+@case(GRADED, FULL)
+def asks_the_checks_for_their_answers(notebook, folder):  # right if they have none
+    save(solve(notebook, largest=ASK), folder)
+
+
 NETWORK = """
 import socket
 reached = False

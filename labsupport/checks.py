@@ -8,11 +8,14 @@ and `call` recognise the mistakes that people make everywhere; a check adds thos
 import copy
 import functools
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 import pandas as pd
 
 RTOL = 1e-6
+PACKAGE = Path(__file__).parent
 
 # What a number looks like when it is this many times the right one.
 FACTORS = {
@@ -28,7 +31,7 @@ FACTORS = {
     0.01: "100 times too small: a share, or per cent?",
     2.0: "twice what it should be: is something counted twice?",
     0.5: "half of what it should be: is one of two things left out (keys and values, say)?",
-    -1.0: "right but for its sign",
+    -1.0: "right but for its sign.",
 }
 
 
@@ -49,18 +52,29 @@ def exercise(chapter: str, name: str, points: float):
     """Make a function that returns a remark, or raises `NotYet`, the check of an exercise.
 
     The check notes the result for `marks` and prints "Right" with the remark. What a reader's code
-    raises reaches the reader, but for NotImplementedError, which means that it is not written.
+    raises reaches the reader, but for NotImplementedError, which means that it is not written. Its
+    traceback leaves out the frames of this package: the lines around them compute the answer.
     """
     POINTS[chapter, name] = points
 
     def checked(function: Callable[..., str]) -> Callable[..., None]:
         @functools.wraps(function)
         def check(*answers):
+            __tracebackhide__ = True  # IPython leaves this frame out
             RESULTS[chapter, name] = (0.0, points)
             try:
                 remark = function(*answers)
             except NotImplementedError:
                 raise NotYet("This exercise is still to be written: see YOUR CODE HERE.") from None
+            except NotYet:
+                raise
+            except Exception as error:
+                if not (frames := _readers(error.__traceback__)):
+                    words = f"{type(error).__name__}: {error}"
+                    raise NotYet(
+                        f"The answer is not of the kind that is asked for. {words}"
+                    ) from None
+                raise error.with_traceback(frames) from None
             RESULTS[chapter, name] = (points, points)
             print(f"Right ({points:g} {'point' if points == 1 else 'points'}). {remark}")
 
@@ -68,6 +82,18 @@ def exercise(chapter: str, name: str, points: float):
         return check
 
     return checked
+
+
+def _readers(frames: TracebackType) -> TracebackType | None:
+    """A traceback without this package's frames; None if there are no others."""
+    kept, frame = [], frames
+    while frame is not None:
+        if not Path(frame.tb_frame.f_code.co_filename).is_relative_to(PACKAGE):
+            kept.append(frame)
+        frame = frame.tb_next
+    for frame, inner in zip(kept, [*kept[1:], None], strict=False):
+        frame.tb_next = inner
+    return kept[0] if kept else None
 
 
 def marks() -> pd.DataFrame:
@@ -115,6 +141,8 @@ def value(
     for factor, words in FACTORS.items():
         if want and _close(got, want * factor, rtol):
             raise NotYet(f"{name} is {words}")
+    if got in (round(want), int(want)) and not float(want).is_integer():
+        raise NotYet(f"{name} is a whole number: is it rounded, or cut off?")
     whole = float(want).is_integer() and float(got).is_integer()
     if whole and abs(got - want) == 1:
         raise NotYet(f"{name} is off by one: count the ends once more.")

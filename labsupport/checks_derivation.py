@@ -35,6 +35,7 @@ def rows_fed(function):
         mistakes = {
             "a prompt left out: it is fed at every step": sum(range(1, n_new + 1)),
             last: sum(range(n_prompt + 1, n_prompt + n_new + 1)),
+            "a step too many: the text with its last token is fed to no one": again + once + 1,
             "each step feeding the text as it is in the end": n_new * (once + 1),
         }
         value(f"{case}, without a cache,", without, again, mistakes)
@@ -65,7 +66,7 @@ def attention_step(step):
                 f"the {name} without the new token's": old,
                 "the new token put in front of the older ones": first,
             }
-            array(f"The {name} that are returned", got, full, mistakes, atol=EXACT)
+            array(f"The array of {name} that is returned", got, full, mistakes, atol=EXACT)
         if lifted and not np.isfinite(np.asarray(read, float)).all():
             raise NotYet(
                 "With scores of 2,000, exp overflows and what is read is not finite. Softmax does "
@@ -73,6 +74,7 @@ def attention_step(step):
             )
         mistakes = {
             "scores that are not divided by the root of head_dim": steps.read(q, *grown, scale=1),
+            "scores divided by head_dim, not by its root": steps.read(q, *grown, scale=q.shape[1]),
             "scores divided by the root of d_model, not of head_dim": steps.read(
                 q, *grown, scale=q.size**0.5
             ),
@@ -112,6 +114,8 @@ def disagreement(prove):
             raise NotYet(f"It finds nothing in a step that is wrong. {words}")
         mistakes = {
             "the mean, not the largest": np.abs(off).mean(),
+            "the largest of the tokens' means": np.abs(off).mean(axis=(1, 2)).max(),
+            "the first head alone": np.abs(off[:, 0]).max(),
             "a difference with its sign, not its absolute value": off.max(),
             "a difference with its sign; take its absolute value": (-off).max(),
         }
@@ -141,6 +145,8 @@ def chunk_mask(function):
                 slots <= capacity - n_new + new
             ),
             "all sequences holding as many tokens as the first": slots <= held[0] + new,
+            "the chunk hidden: only the kept tokens may be seen": right & (slots < kept),
+            "each token seeing itself alone": slots == kept + new,
             "the kept tokens hidden: only those of the chunk may be seen": right & (slots >= kept),
         }
         mistakes = {words: np.broadcast_to(m, right.shape) for words, m in mistakes.items()}
@@ -158,8 +164,10 @@ def slots_read(function):
         given = steps.slots(used, held=9, old=old, dtype=dtype)
         mistakes = {
             "an index, which starts at 0, where a number of slots is asked": used - 1,
-            "a count of the slots that are filled: it depends on what was read": 9,
-            "scores that are not divided by the root of head_dim": steps.nearest(*given, scale=1),
+            "a count of the slots that are filled; a slot of zeros that was read counts, too": 9,
+            "the whole buffer, or scores not divided by the root of head_dim": steps.nearest(
+                *given, scale=1
+            ),
         }
         try:
             value("The number of slots", call(function, *given), used, mistakes)

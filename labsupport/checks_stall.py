@@ -122,6 +122,14 @@ def layers(function):
                 "the excess at the last layer shared by all: some of it was there before layer 0": (
                     both(excess[-1] / n)
                 ),
+                "the mean excess; a penalty is what the excess grows by from layer to layer": both(
+                    excess.mean()
+                ),
+                "a share of the warm time; the loss is warm less cold": [step, n * step / end[1]],
+                "ten layers, whatever the number of stamps": [step, 10 * step / loss],
+                "the slope of a fitted line; the mean step is asked for": both(
+                    np.polyfit(np.arange(n), excess, 1)[0]
+                ),
                 "one step for each stamp; count the steps between them": both(step * (n - 1) / n),
                 "a layer too few: the last one costs something as well": [
                     step,

@@ -103,7 +103,7 @@ def rivals(alive, next_run, predictions, observed):
             "rivals that agree with some measured run; one failure is enough to go": _alive(
                 predictions, observed, agree=any
             ),
-            "runs that nobody made, counted as runs without a stall": _alive(
+            "runs that nobody made, counted as runs without a stall, or `is` for ==": _alive(
                 predictions, observed, unmeasured=False
             ),
             "the rivals that are excluded": [
@@ -114,8 +114,8 @@ def rivals(alive, next_run, predictions, observed):
     first = {"run 1": True}
     settled = first | {"run 3": False, "run 4": False, "run 5": False}
     for name, table, seen in (
-        ("the log", predictions, observed),
         ("a table of five runs of which one was made", MADE_UP, first),
+        ("the log", predictions, observed),
         ("a table in which R and S are left", MADE_UP, settled),
     ):
         told(
@@ -123,6 +123,9 @@ def rivals(alive, next_run, predictions, observed):
             ask(next_run, table, seen),
             _next(table, seen),
             {
+                "the last of several runs that are as good; the first is asked for": _next(
+                    table.iloc[::-1], seen
+                ),
                 "all rivals, those too that are already excluded": _next(table, seen, list(table)),
                 "a run that splits no one off, though nothing is gained by it": _next(
                     table, seen, none=False
@@ -156,6 +159,9 @@ def hashes(still_possible, runs_needed):
                 "a hash that sees more than all damage: `seen` on the wrong side": (
                     _bound(n, 1, sure) * seen
                 ),
+                "n_clean * seen runs that see all: near, but `seen` belongs to the rate": (
+                    min(1.0, 1 - (1 - sure) ** (1 / (n * seen)))
+                ),
                 "a probability above 1": (1 - (1 - sure) ** (1 / n)) / seen,
                 "the rule of three, which is near for many runs only, and for 95 %": 3 / n / seen,
                 "the confidence, where the chance of being fooled belongs": (
@@ -182,8 +188,8 @@ def hashes(still_possible, runs_needed):
             },
         )
     return (
-        "A check that sees half of the damage needs twice the runs. The guard of the chapter sees "
-        "every damaged row at the first try: better eyes beat more runs."
+        "A check that sees half of the damage needs about twice the runs. The guard of the chapter "
+        "sees every damaged row at the first try: better eyes beat more runs."
     )
 
 
@@ -209,6 +215,11 @@ def clocks(function, log_runs):
             [rate, shift],
             {
                 "a shift of its own for each run; they share one": _rescue(runs, own=True),
+                "the least of the rates of the single runs; they share one shift": [
+                    min(elapsed / (last - first) for first, last, elapsed in runs),
+                    -min(elapsed / (last - first) for first, last, elapsed in runs)
+                    * min(first for first, _, _ in runs),
+                ],
                 "clocks that start together, without any shift": _rescue(runs, zero=False),
                 "a rate that keeps one run within its timer and not the others": _rescue(
                     runs, worst=max

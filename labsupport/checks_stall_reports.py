@@ -97,7 +97,12 @@ STATEMENTS = {
     ),
     "B": (
         _spreads(0, 1),
-        {"the denominator n alone": _spreads(0), "the denominator n - 1 alone": _spreads(1)},
+        {
+            "the denominator n alone": _spreads(0),
+            "one denominator for both states: the denominator n - 1 alone, or the same for both": (
+                _spreads(1)
+            ),
+        },
     ),
     "C": (
         lambda r: np.ptp(_penalties(r)) == 0,

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labsupport import checks
+from labsupport import checks, checks_stall
 from labsupport.checks import NotYet
 
 
@@ -206,6 +206,26 @@ def test_what_the_readers_code_raises_reaches_the_reader():
 
     with pytest.raises(ZeroDivisionError):
         one(lambda: 1 / 0)
+
+
+def test_the_traceback_of_the_readers_code_shows_no_line_of_the_checks():
+    def spoilt(cold_ms, warm_ms):
+        return 1 / 0
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        checks_stall.slowdown(spoilt)
+    ours = [entry for entry in raised.traceback if "labsupport" in str(entry.path)]
+    assert [entry.name for entry in ours] == ["check"]  # which IPython leaves out
+    assert raised.traceback[-1].name == "spoilt"
+
+
+def test_an_answer_on_which_a_check_stumbles_shows_no_line_of_the_checks():
+    space = {}
+    where = str(checks.PACKAGE / "checks_toy.py")
+    exec(compile("def stumbles(answer):\n    return answer - 1", where, "exec"), space)
+    told = words(checks.exercise("toy", "one", 1)(space["stumbles"]), [3])
+    assert "not of the kind that is asked for" in told
+    assert "TypeError" in told
 
 
 def test_a_notebook_shows_the_words_alone():

@@ -95,10 +95,10 @@ def _short(words: str, most: int) -> str:
     return words if len(words) <= most else words[:most] + "\n[the rest is left out]"
 
 
-def _outputs(handed: object, left: int) -> tuple[list, int]:
-    """Of a cell's outputs, which may be anything, the texts and pictures; `left` characters."""
+def _outputs(handed: list, left: int) -> tuple[list, int]:
+    """The texts and pictures of outputs, each of which may be anything; `left` characters."""
     kept = []
-    for output in handed if isinstance(handed, list) else []:
+    for output in handed:
         for mime, value in _values(output):
             if len(value) <= left:
                 left -= len(value)

@@ -37,11 +37,14 @@ def safe(name: str) -> str:
 
 
 def keep(marks: Path, result: Result) -> None:
-    """Write a result's page and then its state; what is written is whole."""
+    """Write a result's page and then its state, each whole. One that failed has no page."""
     told = asdict(result)
     page = told.pop("page")
+    path = _page(marks, result.student, result.chapter)
     if page:
-        _write(_page(marks, result.student, result.chapter), page)
+        _write(path, page)
+    else:
+        path.unlink(missing_ok=True)  # that of an earlier submission
     _write(_state(marks, result.student, result.chapter), json.dumps(told, indent=1))
 
 
@@ -53,8 +56,7 @@ def kept(marks: Path, student: str, chapter: str, sha256: tuple[str, str]) -> Re
     except (OSError, ValueError, TypeError, KeyError):
         return None
     same = (result.student, result.chapter, result.sha256) == (student, chapter, sha256)
-    whole = result.status != FAILED and _page(marks, student, chapter).is_file()
-    return result if same and whole else None
+    return result if same and _page(marks, student, chapter).is_file() else None
 
 
 def _page(marks: Path, student: str, chapter: str) -> Path:

@@ -399,8 +399,10 @@ def test_a_result_is_kept_until_the_files_change(tmp_path):
     markbook.keep(tmp_path, one)
     (tmp_path / "state" / "Zoë" / "toy.json").write_text('{"student": "Z', encoding="utf-8")
     assert markbook.kept(tmp_path, "Zoë", "toy", ("a", "b")) is None
-    markbook.keep(tmp_path, Result("Bob", "toy", grading.FAILED, "hung", sha256=("a", "b")))
-    assert markbook.kept(tmp_path, "Bob", "toy", ("a", "b")) is None
+    markbook.keep(tmp_path, one)
+    markbook.keep(tmp_path, Result("Zoë", "toy", grading.FAILED, "hung", sha256=("a", "b")))
+    assert markbook.kept(tmp_path, "Zoë", "toy", ("a", "b")) is None
+    assert not (tmp_path / "feedback" / "Zoë" / "toy.html").exists()
 
 
 # ---- the command

@@ -205,10 +205,12 @@ def test_it_has_no_rights_and_gets_none(view):
     assert view["nested"] != 0
 
 
-def test_what_is_right_runs_as_it_would_anywhere(run):
+def test_what_is_right_runs_as_it_would_anywhere(run, caplog):
     done = run("x = 6", "print(x * 7)", "1 / 0", "x", stored="42 of 42 points")
     assert done.texts == ["", "42\n", "", "6"]
     assert done.errors == [[], [], ["ZeroDivisionError"], []]
+    assert [cell.execution_count for cell in done.notebook.cells] == [1, 2, 3, 4]
+    assert caplog.records == []
     assert (done.stopped, done.cell) == (None, None)
     assert done.seconds > 0
 
@@ -350,6 +352,8 @@ SENDS = """
 kernel = get_ipython().kernel
 def send(kind, **content):
     kernel.session.send(kernel.iopub_socket, kind, content, parent=kernel.get_parent())
+def escaped(told):
+    return __import__("json").dumps(told, default=str).encode()
 def nest(levels):
     return {"x": nest(levels - 1)} if levels else 0
 """
@@ -362,10 +366,10 @@ NO_MESSAGE = "cell 3 sent what is no message"
         ("send('status')", NO_MESSAGE),
         ("send('stream')", NO_MESSAGE),
         ("send('display_data', data=5, metadata=None)", NO_MESSAGE),
-        ("send('display_data', data={'application/json': nest(60)}, metadata={})", None),
         ("send('execute_result', data={'text/plain': {}}, metadata={})", NO_MESSAGE),
         ("send('stream', name='stdout', text=[[{}]])", NO_MESSAGE),
-        ("print('\\ud800')", None),
+        ("send('execute_input', code='', execution_count='x')", None),
+        ("kernel.session.pack = escaped; send('stream', name='stdout', text='\\ud800')", None),
         ("send('comm_open', comm_id='x', target_name='jupyter.widget', data={'state': 5})", None),
         ("kernel.session.key = b'other'; send('stream', name='stdout', text='')", NO_MESSAGE),
         ("kernel.iopub_socket.send_multipart([b'x'])", NO_MESSAGE),
@@ -380,6 +384,13 @@ def test_what_is_no_message_is_survived(run, message, stopped):
     assert done.texts[3] == ("" if stopped else "'after'")
     nbformat.writes(done.notebook).encode()
     nbformat.validate(done.notebook)
+
+
+def test_an_output_that_nests_deeply_is_dropped(run):
+    nested = "send('display_data', data={'application/json': nest(60)}, metadata={})"
+    done = run(SENDS, nested, "'after'")
+    assert done.notebook.cells[1].outputs == []
+    assert done.texts[2] == "'after'"
 
 
 def test_another_kernels_name_starts_the_same_kernel(run):

@@ -3,9 +3,10 @@
 Runs outside the process that a submission rules over, and touches nothing of it but plain values.
 """
 
+import builtins
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from labsupport import marking_evidence
 from labsupport.answers import MIME, MOST_BITS
@@ -18,16 +19,23 @@ JUDGES: dict[str, dict[str, Judge]] = {"decomposition-own-run": marking_evidence
 
 @dataclass(frozen=True)
 class Mark:
-    """The marks of one exercise: points, of how many, and which parts were right."""
+    """The marks of one exercise: points, of how many, which parts were right, and for parts
+    without an answer the name of the error, if it is one of Python's own."""
 
     points: float
     of: float
     right: dict[str, bool]
+    errors: dict[str, str] = field(default_factory=dict)
 
     def words(self) -> str:
         """What a reader is told: the parts by name, no answer."""
-        told = [f"{'right' if right else 'not yet'}: {name}" for name, right in self.right.items()]
-        return f"{self.points:g} of {self.of:g} points\n" + "\n".join(told)
+        lines = [f"{self.points:g} of {self.of:g} points"]
+        for name, right in self.right.items():
+            error = f" ({self.errors[name]})" if name in self.errors else ""
+            lines.append(f"right: {name}" if right else f"not yet: {name}{error}")
+        if not any(self.right.values()):
+            lines.append("Its check, in your notebook, says what kind of mistake it looks like.")
+        return "\n".join(lines)
 
 
 def answers(outputs: list) -> dict | None:
@@ -49,18 +57,27 @@ def mark(
     name of a part to another comparison, called with the given and the master's value.
     """
     given = (answers(outputs) or {"parts": {}})["parts"]
-    right = {}
+    right, errors = {}, {}
     for name, answer in master["parts"].items():
         judge = (judges or {}).get(name)
         got = given.get(name)
         if not isinstance(got, dict) or "value" not in got:
             right[name] = False
+            errors |= {name: error} if (error := _error(got)) else {}
         elif judge:
             right[name] = judge(got["value"], answer["value"]) is True
         else:
             right[name] = equal(got["value"], answer["value"], master["rtol"], master["atol"])
     share = sum(right.values()) / len(right)
-    return Mark(round(points * share, 2), points, right)
+    return Mark(round(points * share, 2), points, right, errors)
+
+
+def _error(got: object) -> str | None:
+    """The error that came in the place of an answer, if it is one of Python's own."""
+    words = got.get("refused") if isinstance(got, dict) else None
+    name = words.split(":")[0] if isinstance(words, str) else ""
+    kind = getattr(builtins, name, None)
+    return name if isinstance(kind, type) and issubclass(kind, BaseException) else None
 
 
 def equal(got: object, want: object, rtol: float, atol: float) -> bool:

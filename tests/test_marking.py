@@ -114,6 +114,17 @@ def test_points_are_shared_between_the_parts():
     assert got.words() == "4.5 of 6 points\nright: a\nright: b\nnot yet: c\nright: d"
 
 
+def test_an_error_in_the_place_of_an_answer_is_named_if_it_is_pythons_own(shown):
+    master = recorded(a=1, b=2, c=3)
+    parts = {"a": {"refused": "NameError: name 'f' is not defined"}, "b": {"refused": "Secret: 7"}}
+    parts["c"] = {"refused": 7}
+    got = marking.mark(outputs({answers.MIME: {"parts": parts}}), master, 3.0)
+    assert got.words() == (
+        "0 of 3 points\nnot yet: a (NameError)\nnot yet: b\nnot yet: c\n"
+        "Its check, in your notebook, says what kind of mistake it looks like."
+    )
+
+
 @pytest.mark.parametrize(
     "given",
     [

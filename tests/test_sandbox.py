@@ -456,10 +456,13 @@ def test_a_kernel_ends_with_its_grader(run, sandboxed):
     grader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert grader.stdout.readline() == "started\n"
     family = psutil.Process(grader.pid).children(recursive=True)
-    assert [process for process in family if "ipykernel_launcher" in process.cmdline()]
+    lines = [process.cmdline() for process in family]
+    kernel = next(line for line in lines if line[1:3] == ["-m", "ipykernel_launcher"])
     grader.kill()
     grader.communicate()
     _, alive = psutil.wait_procs(family, timeout=20)
+    if not sandboxed:
+        shutil.rmtree(Path(kernel[kernel.index("-f") + 1]).parent)
     assert alive == []
 
 

@@ -26,7 +26,7 @@ def record(parts: Mapping[str, Callable[[], object]], rtol: float = 1e-6, atol: 
     `atol + rtol * |master|`; everything else must be equal.
     """
     told = {name: _answer(ask) for name, ask in parts.items()}
-    given = {"parts": told, "rtol": rtol, "atol": atol}
+    given = {"parts": told, "order": list(told), "rtol": rtol, "atol": atol}
     words = "\n".join(f"{name}: {answer}" for name, answer in told.items())
     display({MIME: given, "text/plain": words}, raw=True)
 

@@ -30,7 +30,11 @@ SHARE = 5_000_000  # characters of all outputs of a notebook
 POLICY = (
     '<meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
+    "<style>td, th { padding: 0.2em 0.6em; }</style>"
 )
+FORMULAS = "Formulas stand here as they are written; the notebook shows them."
+TEST_CELL = re.compile(r'(<a href="#([\w.-]+)-check">)Test cell(?=</a>)')  # in the contents
+COMMENT = re.compile(r'<li><a href="#comment-[\w.-]+">Comment</a></li>\n?')
 SCRIPT = re.compile(r"<script\b.*?</script\s*>", re.DOTALL | re.IGNORECASE)
 
 
@@ -82,6 +86,7 @@ def notebook(
 def _top(title: Title) -> nbformat.NotebookNode:
     lines = [f"{title.student}: {title.points:g} of {title.of:g} points"]
     lines += [f"The run was stopped: {title.stopped}."] if title.stopped else []
+    lines.append(FORMULAS)
     return new_markdown_cell(_verbatim(text("\n".join(lines))), id="top-of-the-page")
 
 
@@ -148,4 +153,5 @@ def page(made: nbformat.NotebookNode, course: Path, student: str, chapter: str) 
     run(GenerateFeedback(coursedir=CourseDirectory(config=config), config=config))
     written = course / "feedback" / student / chapter / f"{chapter}.html"
     html = SCRIPT.sub("", written.read_text(encoding="utf-8"))
+    html = COMMENT.sub("", TEST_CELL.sub(r"\1\2", html))
     return html.replace("<head>", f"<head>\n{POLICY}", 1)

@@ -143,6 +143,15 @@ def test_feedback_says_which_parts_were_right(graded):
     text = page.read_text(encoding="utf-8")
     assert "right: whole numbers" in text
     assert "not yet: text" in text
+    assert text.index("right: one table") < text.index("right: a long table")  # as in the test
+
+
+def test_the_contents_of_feedback_name_the_exercises(graded):
+    (page,) = (graded.marks / "feedback" / "partly_right").glob("*.html")
+    text = page.read_text(encoding="utf-8")
+    assert re.search(r'<a href="#toy-rows-check">toy-rows</a>', text)
+    assert ">Comment</a>" not in text
+    assert ">Test cell</a>" not in text
 
 
 def test_a_spreadsheet_runs_no_name(graded):

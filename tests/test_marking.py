@@ -2,6 +2,7 @@
 
 import json
 
+import nbformat
 import numpy as np
 import pytest
 
@@ -148,6 +149,19 @@ def test_the_last_answers_count_and_the_masters_tolerance():
     )
     assert marking.mark(given, recorded(a=1.0), 2.0).points == 0
     assert marking.mark(given[::-1], recorded(a=1.0), 2.0).points == 2.0
+
+
+def test_parts_keep_their_order_in_a_notebook(shown):
+    answers.record({"z": lambda: 1, "a": lambda: 2})
+    kept = nbformat.from_dict(json.loads(json.dumps(shown[0], sort_keys=True)))
+    master = marking.answers(outputs(kept))
+    assert list(marking.mark(outputs(kept), master, 2.0).right) == ["z", "a"]
+
+
+def test_dicts_of_a_notebook_are_compared_with_the_tolerance():
+    master = nbformat.from_dict(recorded(a={"x": 1.0}))
+    given = outputs({answers.MIME: recorded(a={"x": 1.0001})})
+    assert marking.mark(given, master, 1.0).points == 1.0
 
 
 def test_a_judge_decides_in_the_place_of_the_comparison():

@@ -55,12 +55,10 @@ def ran(*sources, sandboxed=True, metadata=None, stored=None, **limits):
 
 @pytest.fixture(scope="session")
 def run():
-    """Runs cells in a sandbox; where the course is tested for everybody there has to be one."""
-    why = sandbox.refusal()
-    if why and sys.platform.startswith("linux") and os.environ.get("CI") == "true":
+    """Runs cells in a sandbox. Where there is none `conftest` leaves these tests out, but not where
+    the course is tested for everybody."""
+    if why := sandbox.refusal():
         pytest.fail(why)
-    if why:
-        pytest.skip(why)
     return ran
 
 

@@ -6,6 +6,7 @@ from labsupport import checks_derivation_steps as steps
 from labsupport.checks import NotYet, array, call, exercise, number, value
 from labsupport.checks_derivation_draws import flip_chances, gaps
 from labsupport.checks_derivation_numbers import collected_share, left_out, power_fit, several
+from labsupport.checks_plain import ask
 
 __all__ = [
     "attention_step",
@@ -120,6 +121,12 @@ def disagreement(prove):
             "a difference with its sign; take its absolute value": (-off).max(),
         }
         value("disagreement(...)", got, np.abs(off).max(), mistakes)
+    try:
+        got = call(prove, steps.stopping, *inputs)
+    except steps.Stopped:
+        pass
+    else:
+        raise NotYet(f"Of a step that raises an error it makes {got}. Let the error through.")
     return (
         "A test is tested by what it finds. This one has found a wrong first token, a cache that "
         "comes back damaged and a NaN, which a comparison in a loop's max() lets through."
@@ -151,6 +158,11 @@ def chunk_mask(function):
         }
         mistakes = {words: np.broadcast_to(m, right.shape) for words, m in mistakes.items()}
         array(f"chunk_mask({held.tolist()}, {n_new}, {capacity})", got, right, mistakes)
+        if (dtype := np.asarray(got).dtype).kind != "b":
+            raise NotYet(
+                f"chunk_mask has the right places, but its dtype is {dtype}, not bool. As an "
+                "index, and behind ~, numbers do other things."
+            )
     return (
         "It hides two things at once, the tokens that come later and the slots that nobody has "
         "written. With one new token, the second still needs hiding where lengths differ."
@@ -169,8 +181,11 @@ def slots_read(function):
                 *given, scale=1
             ),
         }
+        got = ask(function, *given)
         try:
-            value("The number of slots", call(function, *given), used, mistakes)
+            if got is None:
+                raise NotYet("slots_read returns None: is there a `return` on every way through?")
+            value("The number of slots", got, used, mistakes)
         except NotYet:
             if dtype != "float32":
                 raise

@@ -1,6 +1,7 @@
 """Checks of the exercises of chapter 3 about draws that flip."""
 
 import numpy as np
+from scipy.special import logsumexp
 
 from labsupport.checks import NotYet, array, call, exercise, value
 from labsupport.checks_derivation_numbers import several
@@ -44,12 +45,14 @@ def _gaps(scores):
 
 @exercise("derivation", "flip_chances", 4)
 def flip_chances(function):
-    """Two sets of logits that differ a little, much, and by less than exp can hold."""
+    """Logits that differ a little, and much; too large for exp; one of a probability of 0."""
     rng = np.random.default_rng(41)
     logits = 2 * rng.standard_normal(10)
     for other in (logits + 0.05 * rng.standard_normal(10), rng.permutation(logits)):
         _flip_chances(function, logits, other)
     _flip_chances(function, logits + 1500, other + 1500)
+    never = 800.0 * (np.arange(10) == 3)
+    _flip_chances(function, logits - never, other - never)
     return (
         "No way to draw flips less often than the last, half the sum of the differences. Gumbel "
         "noise stays within twice that; the running sum depends on the order of the alphabet."
@@ -59,13 +62,18 @@ def flip_chances(function):
 def _flip_chances(function, logits, other):
     with np.errstate(all="ignore"):
         got = several("flip_chances(...)", call(function, logits, other), 3)
+    p, r = softmax(logits), softmax(other)
     if not np.isfinite(np.array(got, float)).all():
+        if not (p.all() and r.all()):
+            raise NotYet(
+                "A symbol's probability may be 0 in float64, and 0 / 0 is nan. Its logit is as "
+                "good as any other: what is a quotient of two probabilities in terms of logits?"
+            )
         raise NotYet(
             "Of logits of 1,500 exp overflows. Softmax does not change when one number is "
             "subtracted from all of a step's logits."
         )
-    p, r = softmax(logits), softmax(other)
-    running, gumbel, least = chances(p, r)
+    running, gumbel, least = chances(logits, other)
     edges = np.abs(np.cumsum(p) - np.cumsum(r)).sum()
     independent = 1 - (p * r).sum()
     mistakes = {
@@ -95,19 +103,22 @@ def softmax(logits):
     return shares / shares.sum()
 
 
-def chances(p, r):
-    """The chances that two draws from p and r, [vocab_size] each, differ: (running sum, Gumbel,
-    least).
+def chances(logits, other):
+    """The chances that two draws differ: (running sum, Gumbel, least). One is from p, the softmax
+    of `logits`, [vocab_size], and one from r, that of `other`.
 
     Running sum: cut [0, 1] at the edges of both, and see in which pieces the symbols differ.
     Gumbel: argmax(log p + noise) is the first to arrive of E_i / p_i, with E_i exponential; symbol
-    i is the first of both with probability 1 / sum_j max(p_j / p_i, r_j / r_i). Least: no two
+    i is the first of both with probability 1 / sum_j max(p_j / p_i, r_j / r_i), with quotients
+    from logits, of which none is 0 / 0. Least: no two
     draws agree more often than sum_i min(p_i, r_i), the maximal coupling.
     """
+    p, r = softmax(logits), softmax(other)
     cuts = np.sort(np.concatenate([[0.0, 1.0], np.cumsum(p)[:-1], np.cumsum(r)[:-1]]))
     middles, widths = (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts)
     symbols = [np.searchsorted(np.cumsum(x)[:-1], middles) for x in (p, r)]
     running = widths[symbols[0] != symbols[1]].sum()
-    beside = np.maximum(p[None] / p[:, None], r[None] / r[:, None])  # [i, j]
-    gumbel, least = 1 - (1 / beside.sum(axis=1)).sum(), 1 - np.minimum(p, r).sum()
+    beside = np.maximum(*(x[None] - x[:, None] for x in (logits, other)))  # logs, [i, j]
+    gumbel = 1 - np.exp(-logsumexp(beside, axis=1)).sum()
+    least = 1 - np.minimum(p, r).sum()
     return float(running), float(gumbel), float(least)

@@ -103,6 +103,15 @@ FAULTS = {
 }
 
 
+class Stopped(Exception):
+    """What `stopping` raises."""
+
+
+def stopping(*given):
+    """A step that does not come to an end."""
+    raise Stopped("a step that raises")
+
+
 def slots(used, *, held, old, dtype, capacity=16, head_dim=8):
     """q [head_dim], keys and values [capacity, head_dim], and what a step read of the first `used`.
 

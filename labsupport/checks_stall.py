@@ -112,7 +112,7 @@ def layers(function):
 
         step = np.diff(excess).mean()
         told(
-            f"layer_loss, for {name},",
+            "layer_loss",
             call(function, cold, warm, *end),
             both(step),
             {
@@ -139,6 +139,7 @@ def layers(function):
                     np.median(np.diff(excess))
                 ),
             },
+            of=f" of {name}",
         )
     return (
         "18 ms a layer, and not half of the 423 ms: the slope that the author saw is real, and "

@@ -40,7 +40,7 @@ def order(function, repeats):
         right = _effects(pairs)
         pooled = [float((signs * steps).mean()), float(steps.mean())]
         told(
-            f"two_effects, for {name},",
+            "two_effects",
             ask(function, pairs),
             right,
             {
@@ -53,6 +53,7 @@ def order(function, repeats):
                 ),
                 "medians, where means are asked for": _effects(pairs, np.median),
             },
+            of=f" of {name}",
         )
     return (
         "Five repeats in one order cannot tell warm from second; pairs in both orders can. "
@@ -96,7 +97,7 @@ MADE_UP = pd.DataFrame(
 @exercise("stall", "rivals", 4)
 def rivals(alive, next_run, predictions, observed):
     told(
-        "alive, for the log,",
+        "alive",
         call(alive, predictions, observed),
         _alive(predictions, observed),
         {
@@ -110,6 +111,7 @@ def rivals(alive, next_run, predictions, observed):
                 name for name in predictions if name not in _alive(predictions, observed)
             ],
         },
+        of=" of the log",
     )
     first = {"run 1": True}
     settled = first | {"run 3": False, "run 4": False, "run 5": False}
@@ -119,7 +121,7 @@ def rivals(alive, next_run, predictions, observed):
         ("a table in which R and S are left", MADE_UP, settled),
     ):
         told(
-            f"next_run, for {name},",
+            "next_run",
             ask(next_run, table, seen),
             _next(table, seen),
             {
@@ -132,6 +134,7 @@ def rivals(alive, next_run, predictions, observed):
                 ),
                 "the run on which those left agree most": _next(table, seen, best=max, none=False),
             },
+            of=f" of {name}",
         )
     return (
         "Three rivals are left, and the author's interventions cannot choose among them. A run is "
@@ -144,7 +147,14 @@ def _bound(n_clean, seen, confidence):
 
 
 def _needed(rate, seen, confidence):
-    return math.ceil(math.log(1 - confidence) / math.log1p(-rate * seen))
+    """The smallest number of runs whose bound is below the rate; one that rounds to it is not."""
+    return max(1, math.floor(_equal(rate, seen, confidence) + 1e-9) + 1)
+
+
+def _equal(rate, seen, confidence):
+    """How many runs, not whole, leave just this rate possible: none if all damage is seen."""
+    looks_wrong = rate * seen
+    return math.log(1 - confidence) / math.log1p(-looks_wrong) if looks_wrong < 1 else 0.0
 
 
 @exercise("stall", "hashes", 3)
@@ -169,15 +179,15 @@ def hashes(still_possible, runs_needed):
                 ),
             },
         )
-    for rate, seen, sure in ((0.01, 0.2, 0.95), (0.001, 1.0, 0.95)):
+    for rate, seen, sure in ((0.01, 0.2, 0.95), (0.001, 1.0, 0.95), (0.75, 1.0, 0.75)):
         needed = _needed(rate, seen, sure)
         told(
             f"runs_needed({rate}, {seen}, {sure})",
             call(runs_needed, rate, seen, sure),
             needed,
             {
-                "one run too few: with it the bound is still above the rate": needed - 1,
-                "a number of runs that is not whole": math.log(1 - sure) / math.log1p(-rate * seen),
+                "one run too few: with it the bound is not yet below the rate": needed - 1,
+                "a number of runs that is not whole": _equal(rate, seen, sure),
                 "every damage seen by the hash: the share `seen` is left out": _needed(
                     rate, 1, sure
                 ),
@@ -210,7 +220,7 @@ def clocks(function, log_runs):
     for name, runs in {"three made-up runs": made_up, "the log": log_runs}.items():
         rate, shift = _rescue(runs)
         told(
-            f"rescue, for {name},",
+            "rescue",
             call(function, runs),
             [rate, shift],
             {
@@ -227,6 +237,7 @@ def clocks(function, log_runs):
                 "the other clock's rate: ms of the stamps for one of the timer": [1 / rate, shift],
                 "a shift in ms of the stamps; it is added to ms of the timer": [rate, shift / rate],
             },
+            of=f" of {name}",
         )
     return (
         f"For the log the fastest rate is {rate:.4f}: even with any shift, its two clocks would "

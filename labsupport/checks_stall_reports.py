@@ -32,7 +32,7 @@ def reference(function):
     for name, (times, printed, step) in cases.items():
         centre, mean = np.mean(np.subtract(times, printed)), np.mean(times)
         told(
-            f"reference, for {name},",
+            "reference",
             ask(function, times, printed, step),
             _interval(times, printed, step),
             {
@@ -57,6 +57,7 @@ def reference(function):
                     times, printed, step, none=False
                 ),
             },
+            of=f" of {name}",
         )
     return (
         "The warm reference is the first warm run, 1204 ms, and the mean of the five lies outside "

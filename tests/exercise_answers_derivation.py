@@ -40,6 +40,12 @@ ROWS_FED = [
         "last token being fed, too",
     ),
     (
+        "a step too many",
+        _rows_fed("sum(range(n_prompt, n_prompt + n_new + 1))", ONCE),
+        1 / 2,
+        "a step too many",
+    ),
+    (
         "all at once",
         _rows_fed("n_new * (n_prompt + n_new)", ONCE),
         1 / 2,
@@ -66,6 +72,18 @@ ATTENTION_STEP = [
         but("attention_step", ("q.shape[1] ** 0.5", "q.size ** 0.5")),
         1 / 4,
         "root of d_model",
+    ),
+    (
+        "divided by head_dim",
+        but("attention_step", ("q.shape[1] ** 0.5", "q.shape[1]")),
+        1 / 4,
+        "divided by head_dim, not by its root",
+    ),
+    (
+        "one maximum for all heads",
+        but("attention_step", ("scores.max(axis=1, keepdims=True)", "scores.max()")),
+        3 / 4,
+        "",
     ),
     (
         "softmax over heads",
@@ -133,7 +151,10 @@ ATTENTION_STEP = [
     ),
     (
         "a maximum of the older scores",
-        but("attention_step", ("scores.max(axis=1, keepdims=True)", "scores[:, :-1].max()")),
+        but(
+            "attention_step",
+            ("scores.max(axis=1, keepdims=True)", "scores[:, :-1].max(axis=1, keepdims=True)"),
+        ),
         3 / 4,
         "ValueError: zero-size array",
     ),
@@ -142,7 +163,7 @@ ATTENTION_STEP = [
         "nothing but the read",
         but("attention_step", ("return read[:, 0], keys, values", "return read[:, 0]")),
         0,
-        "should return 3 values",
+        "should return 3 values, not one array",
     ),
 ]
 
@@ -224,6 +245,31 @@ DISAGREEMENT = [
         "the mean, not",
     ),
     (
+        "the mean of each token",
+        but("disagreement", (COMPARED, COMPARED[:-5] + "mean(axis=(0, 2)).max()")),
+        2 / 4,
+        "the largest of the tokens' means",
+    ),
+    (
+        "one head",
+        but("disagreement", (COMPARED, COMPARED.replace(").max()", ")[0].max()"))),
+        2 / 4,
+        "the first head alone",
+    ),
+    (
+        "errors are swallowed",
+        but(
+            "disagreement",
+            ("    for t in", "    try:\n      for t in"),
+            (
+                "        reads.append(read)",
+                "        reads.append(read)\n    except Exception:\n        return float('inf')",
+            ),
+        ),
+        3 / 4,
+        "Let the error through",
+    ),
+    (
         "its own step",
         but("disagreement", ("= step(", "= attention_step(")),
         0,
@@ -274,6 +320,14 @@ CHUNK_MASK = [
         0,
         "the kept tokens hidden",
     ),
+    (
+        "the chunk hidden",
+        but("chunk_mask", (VISIBLE, f"({VISIBLE}) & (np.arange(capacity) < held[:, None, None])")),
+        0,
+        "the chunk hidden",
+    ),
+    ("itself alone", but("chunk_mask", ("<=", "==")), 0, "each token seeing itself alone"),
+    ("numbers", but("chunk_mask", (VISIBLE, f"({VISIBLE}).astype(int)")), 0, "not bool"),
     (
         "the last slot never used",
         but(
@@ -330,6 +384,18 @@ SLOTS_READ = [
         "computed in float32",
     ),
     (
+        "a way through without a return",
+        but("slots_read", ("    return int", "    if np.argmin(misses) < 9:\n        return int")),
+        1 / 3,
+        "on every way through",
+    ),
+    (
+        "the whole buffer",
+        "def slots_read(q, keys, values, read):\n    return len(keys)",
+        0,
+        "the whole buffer",
+    ),
+    (
         "a constant",
         "def slots_read(q, keys, values, read):\n    return 10",
         0,
@@ -359,6 +425,19 @@ LEFT_OUT = [
         0,
         "Round before you return it",
     ),
+    (
+        "the reverse order",
+        but("left_out", ("found.round())", "found.round()[::-1])")),
+        1 / 3,
+        "in the reverse order",
+    ),
+    (
+        "a number a block",
+        but("left_out", ("found.round())", "(found / n_blocks).round())")),
+        0,
+        "a number a block",
+    ),
+    ("cut off", but("left_out", ("found.round())", "found * (1 - 1e-12))")), 0, "int() cuts off"),
     (
         "only what grows with the new tokens",
         but(
@@ -617,6 +696,19 @@ FLIP_CHANCES = [
         but("flip_chances", ("np.exp(x - x.max())", "np.exp(x)")),
         3 / 4,
         "overflows",
+    ),
+    (
+        "quotients of probabilities, 0 / 0 among them",
+        but(
+            "flip_chances",
+            (
+                "np.maximum(*(x - x[:, None] for x in (logits, other)))",
+                "np.maximum(p / p[:, None], r / r[:, None])",
+            ),
+            ("np.exp(np.minimum(logs, 700))", "logs"),
+        ),
+        3 / 4,
+        "0 / 0 is nan",
     ),
     (
         "a simulation",

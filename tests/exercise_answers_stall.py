@@ -64,6 +64,16 @@ def audit(report):
     }
     return [letter for letter in holds if not holds[letter]]
 """
+B_OF_EACH = """all(
+            report[f"sd_{s}_ms"] in {round(float(t.std(ddof=d)), 1) for d in (0, 1)}
+            for s, t in states.items()
+        ),
+"""
+B_OF_BOTH = """any(
+            all(report[f"sd_{s}_ms"] == round(float(t.std(ddof=d)), 1) for s, t in states.items())
+            for d in (0, 1)
+        ),
+"""
 ORDER = """
 def two_effects(pairs):
     steps = {"cold": [], "warm": []}
@@ -105,7 +115,9 @@ def still_possible(n_clean, seen, confidence):
 
 
 def runs_needed(rate, seen, confidence):
-    return int(np.ceil(np.log(1 - confidence) / np.log(1 - rate * seen)))
+    if rate * seen == 1:
+        return 1
+    return int(np.floor(np.log(1 - confidence) / np.log(1 - rate * seen) + 1e-9)) + 1
 """
 CLOCKS = """
 def rescue(runs):
@@ -153,6 +165,12 @@ WRONG = {
             _but(SLOWDOWN, ("grows, falls\n", "grows / 100, falls / 100\n")),
             0,
             "a share, or per cent?",
+        ),
+        (
+            "whole per cent",
+            _but(SLOWDOWN, ("return grows, falls", "return round(grows), round(falls)")),
+            0,
+            "is it rounded, or cut off?",
         ),
         ("no return", "def slowdown(cold_ms, warm_ms):\n    pass", 0, "returns nothing"),
         ("no function", "slowdown = (42.1, 29.7)", 0, "should be a function"),
@@ -280,6 +298,12 @@ WRONG = {
             "the lower one is above the upper",
         ),
         (
+            "no reference where one alone is left",
+            _but(REFERENCE, ("low <= high", "low < high")),
+            2 / 3,
+            "",
+        ),
+        (
             "one number",
             _but(REFERENCE, ("return (low, high) if low <= high else None", "return rows[0]")),
             0,
@@ -329,6 +353,28 @@ WRONG = {
             "a median of the steps",
         ),
         (
+            "the mean excess",
+            _but(LAYERS, ("np.diff(excess).mean()", "excess.mean()")),
+            0,
+            "the mean excess",
+        ),
+        (
+            "a share of the warm time",
+            _but(LAYERS, ("(warm_end_ms - cold_end_ms)", "warm_end_ms")),
+            1 / 2,
+            "a share of the warm time",
+        ),
+        (
+            "a fitted slope",
+            _but(
+                LAYERS,
+                ("np.diff(excess).mean()", "np.polyfit(np.arange(len(excess)), excess, 1)[0]"),
+            ),
+            0,
+            "the slope of a fitted line",
+        ),
+        ("ten layers always", _but(LAYERS, ("len(excess) *", "10 *")), 1 / 2, "ten layers"),
+        (
             "per cent for a share",
             _but(LAYERS, ("len(excess) *", "100 * len(excess) *")),
             1 / 2,
@@ -362,6 +408,11 @@ WRONG = {
             ("over n alone", ("(0, 1)", "(0,)"), "denominator n alone"),
             ("over n - 1 alone", ("(0, 1)", "(1,)"), "denominator n - 1 alone"),
             (
+                "one denominator for both states",
+                (B_OF_EACH, B_OF_BOTH),
+                "one denominator for both states",
+            ),
+            (
                 "about fixed",
                 ("len(set(warm - cold)) == 1", "np.ptp(warm - cold) < 0.09 * (warm - cold).mean()"),
                 "with a tolerance",
@@ -377,6 +428,7 @@ WRONG = {
                 "each pair by itself",
             ),
             ("all late", ("late.max()", "late.min()"), "for 'no token is late'"),
+            ("at the stop is late", ("late.max() <= 0", "late.max() < 0"), ""),
             ("no sign", ("set(late)", "set(abs(late))"), "without their sign"),
         ]
     ]
@@ -466,6 +518,21 @@ WRONG = {
             "runs that nobody made",
         ),
         (
+            "`is` for ==: NumPy's True is not Python's",
+            _but(
+                RIVALS,
+                ("predictions.loc[run, rival] == stalls", "predictions.loc[run, rival] is stalls"),
+            ),
+            0,
+            "or `is` for ==",
+        ),
+        (
+            "the last of tied runs",
+            _but(RIVALS, ("n_left < fewest", "n_left < len(names) and n_left <= fewest")),
+            2 / 3,
+            "the last of several runs",
+        ),
+        (
             "those that are out",
             _but(RIVALS, ("if all(", "if not all(")),
             0,
@@ -511,7 +578,7 @@ WRONG = {
     "stall-hashes": [
         (
             "the eyes see all",
-            _but(HASHES, (" / seen)", ")"), ("rate * seen", "rate")),
+            _but(HASHES, (" / seen)", ")"), ("- rate * seen)", "- rate)")),
             0,
             "every damage seen by the hash",
         ),
@@ -520,6 +587,18 @@ WRONG = {
             _but(HASHES, (" / seen)", " * seen)")),
             1 / 3,
             "on the wrong side",
+        ),
+        (
+            "fewer runs that see all",
+            _but(
+                HASHES,
+                (
+                    "min(1.0, (1 - (1 - confidence) ** (1 / n_clean)) / seen)",
+                    "1 - (1 - confidence) ** (1 / (n_clean * seen))",
+                ),
+            ),
+            1 / 3,
+            "runs that see all: near",
         ),
         (
             "more than certain",
@@ -545,13 +624,36 @@ WRONG = {
             1 / 3,
             "the chance of being fooled",
         ),
-        ("one run short", _but(HASHES, ("np.ceil", "np.floor")), 2 / 3, "one run too few"),
+        ("one run short", _but(HASHES, ("1e-9)) + 1", "1e-9))")), 2 / 3, "one run too few"),
+        (
+            "a bound that equals the rate is enough",
+            _but(HASHES, ("np.floor", "np.ceil"), (" + 1e-9)) + 1", "))")),
+            2 / 3,
+            "0.75) is not right. It looks like one run too few",
+        ),
+        (
+            "the logarithm of 0",
+            "import math\n"
+            + _but(
+                HASHES,
+                ("    if rate * seen == 1:\n        return 1\n", ""),
+                ("np.log(1 - rate", "math.log(1 - rate"),
+            ),
+            2 / 3,
+            "",
+        ),
+        (
+            "no run at all where the hash sees each",
+            _but(HASHES, ("        return 1\n", "        return 0\n")),
+            2 / 3,
+            "",
+        ),
         (
             "not a whole number",
             _but(
                 HASHES,
                 (
-                    "int(np.ceil(np.log(1 - confidence) / np.log(1 - rate * seen)))",
+                    "int(np.floor(np.log(1 - confidence) / np.log(1 - rate * seen) + 1e-9)) + 1",
                     "np.log(1 - confidence) / np.log(1 - rate * seen)",
                 ),
             ),
@@ -560,13 +662,19 @@ WRONG = {
         ),
         (
             "runs of a hash that sees all",
-            _but(HASHES, ("rate * seen", "rate")),
+            _but(HASHES, ("- rate * seen)", "- rate)")),
             2 / 3,
             "every damage seen by the hash",
         ),
         (
             "three over the rate",
-            _but(HASHES, ("np.log(1 - confidence) / np.log(1 - rate * seen)", "3 / (rate * seen)")),
+            _but(
+                HASHES,
+                (
+                    "np.floor(np.log(1 - confidence) / np.log(1 - rate * seen) + 1e-9)) + 1",
+                    "np.ceil(3 / (rate * seen)))",
+                ),
+            ),
             2 / 3,
             "the rule of three",
         ),
@@ -591,6 +699,12 @@ WRONG = {
             _but(CLOCKS, ("earliest = min(first for first, _, _ in runs)", "earliest = 0.0")),
             0,
             "without any shift",
+        ),
+        (
+            "the least of the runs' own rates",
+            _but(CLOCKS, ("(last - earliest)", "(last - first)")),
+            0,
+            "the least of the rates of the single runs",
         ),
         (
             "one run saved",

@@ -103,7 +103,7 @@ def test_slots_behind_the_filled_ones_hold_zeros_or_old_tokens():
 def test_chances_are_those_of_simulated_draws():
     rng, n = np.random.default_rng(6), 200_000
     p, r = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))
-    running, gumbel, least = checks_derivation_draws.chances(p, r)
+    running, gumbel, least = checks_derivation_draws.chances(np.log(p), np.log(r))
     u, noise = rng.random(n), rng.gumbel(size=(n, 5))
     draws = [np.searchsorted(np.cumsum(x), u, side="right") for x in (p, r)]
     races = [(np.log(x) + noise).argmax(axis=1) for x in (p, r)]

@@ -96,6 +96,14 @@ def test_the_rivals_left_in_the_exercise_survive_in_the_chapter(log):
     assert not together.timeout
 
 
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_the_titles_state_the_points(exercise):
+    number = list(EXERCISES).index(exercise) + 1
+    titles = [c.source.splitlines()[0] for c in SHEET.notebook.cells if c.source.startswith("## ")]
+    assert titles[number - 1].startswith(f"## {number}. ")
+    assert titles[number - 1].endswith(f"({EXERCISES[exercise]:g} points)")
+
+
 # The comparison of plain values
 
 
@@ -119,6 +127,11 @@ def test_the_first_item_that_differs_is_named(got, want, words):
     with pytest.raises(checks.NotYet) as told:
         checks_plain.told("x", got, want)
     assert words in str(told.value)
+
+
+def test_what_the_answer_is_of_stands_behind_its_items():
+    with pytest.raises(checks.NotYet, match=r"^x\[1\]\[0\] of the log is twice"):
+        checks_plain.told("x", [1.0, [4.0]], [1.0, [2.0]], of=" of the log")
 
 
 def test_equal_plain_values_pass_whatever_kind_of_number_they_are():

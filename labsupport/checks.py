@@ -7,15 +7,15 @@ and `call` recognise the mistakes that people make everywhere; a check adds thos
 
 import copy
 import functools
+import reprlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import pandas as pd
 
+from labsupport import tracebacks
+
 RTOL = 1e-6
-PACKAGE = Path(__file__).parent
 
 # What a number looks like when it is this many times the right one.
 FACTORS = {
@@ -69,7 +69,7 @@ def exercise(chapter: str, name: str, points: float):
             except NotYet:
                 raise
             except Exception as error:
-                if not (frames := _readers(error.__traceback__)):
+                if not (frames := tracebacks.of_the_reader(error.__traceback__)):
                     words = f"{type(error).__name__}: {error}"
                     raise NotYet(
                         f"The answer is not of the kind that is asked for. {words}"
@@ -84,21 +84,9 @@ def exercise(chapter: str, name: str, points: float):
     return checked
 
 
-def _readers(frames: TracebackType) -> TracebackType | None:
-    """A traceback without this package's frames; None if there are no others."""
-    kept, frame = [], frames
-    while frame is not None:
-        if not Path(frame.tb_frame.f_code.co_filename).is_relative_to(PACKAGE):
-            kept.append(frame)
-        frame = frame.tb_next
-    for frame, inner in zip(kept, [*kept[1:], None], strict=False):
-        frame.tb_next = inner
-    return kept[0] if kept else None
-
-
 def marks() -> pd.DataFrame:
     """The exercises checked in this session: a row each, with `points` and `of`, as the visible
-    checks see them. `marks().to_csv("marks.csv")` exports them."""
+    checks see them. `marks().to_csv("marks.csv", index=False)` exports them."""
     rows = [
         {"chapter": chapter, "exercise": name, "points": got, "of": points}
         for (chapter, name), (got, points) in RESULTS.items()
@@ -138,16 +126,16 @@ def value(
     for words, wrong in (mistakes or {}).items():
         if _close(got, wrong, rtol):
             raise NotYet(f"{name} is not right. It looks like {words}.")
+    whole = float(want).is_integer() and float(got).is_integer()
+    if whole and abs(got - want) == 1:
+        raise NotYet(f"{name} is off by one: count the ends once more.")
     for factor, words in FACTORS.items():
         if want and _close(got, want * factor, rtol):
             raise NotYet(f"{name} is {words}")
     if got in (round(want), int(want)) and not float(want).is_integer():
         raise NotYet(f"{name} is a whole number: is it rounded, or cut off?")
-    whole = float(want).is_integer() and float(got).is_integer()
-    if whole and abs(got - want) == 1:
-        raise NotYet(f"{name} is off by one: count the ends once more.")
     raise NotYet(
-        f"{name} is not right, and not one of the usual mistakes. Is it {_size(got, want)}?"
+        f"{name} is not right, and not one of the usual mistakes. It is {_size(got, want)}."
     )
 
 
@@ -157,7 +145,7 @@ def _close(got: float, want: float, rtol: float) -> bool:
 
 def _size(got: float, want: float) -> str:
     if got * want < 0:
-        return "of the right sign"
+        return "of the wrong sign"
     return "too large" if abs(got) > abs(want) else "too small"
 
 
@@ -214,7 +202,13 @@ def call(function: object, *arguments: object, **named: object) -> object:
         raise NotYet(f"This should be a function; it is of the type {type(function).__name__}.")
     name = getattr(function, "__name__", "the function")
     given, given_named = copy.deepcopy((arguments, named))
-    got = function(*given, **given_named)
+    try:
+        got = function(*given, **given_named)
+    except NotYet:
+        raise
+    except Exception as error:
+        error.add_note(f"The check had called {name}({', '.join(map(reprlib.repr, arguments))}).")
+        raise
     for before, after in zip(
         (*arguments, *named.values()), (*given, *given_named.values()), strict=True
     ):

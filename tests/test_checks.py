@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labsupport import checks, checks_stall
+from labsupport import checks, checks_stall, tracebacks
 from labsupport.checks import NotYet
 
 
@@ -53,7 +53,7 @@ def test_a_right_number_is_taken():
         (25.0, "counted twice"),
         (6.25, "left out"),
         (-12.5, "sign"),
-        (-3.0, "of the right sign"),
+        (-3.0, "of the wrong sign"),
         (13.7, "too large"),
         (11.9, "too small"),
     ],
@@ -152,6 +152,15 @@ def test_an_argument_given_by_name_is_watched_too():
     assert "changes an argument" in words(checks.call, spoil, x=[1])
 
 
+def test_an_error_tells_what_the_check_had_called():
+    def first(rows):
+        return rows[7]
+
+    with pytest.raises(IndexError) as raised:
+        checks.call(first, [1, 2])
+    assert raised.value.__notes__ == ["The check had called first([1, 2])."]
+
+
 def test_no_return_and_no_function_are_told():
     assert "is there a `return`" in words(checks.call, lambda: None)
     assert "type int" in words(checks.call, 3)
@@ -221,7 +230,7 @@ def test_the_traceback_of_the_readers_code_shows_no_line_of_the_checks():
 
 def test_an_answer_on_which_a_check_stumbles_shows_no_line_of_the_checks():
     space = {}
-    where = str(checks.PACKAGE / "checks_toy.py")
+    where = str(tracebacks.PACKAGE / "checks_toy.py")
     exec(compile("def stumbles(answer):\n    return answer - 1", where, "exec"), space)
     told = words(checks.exercise("toy", "one", 1)(space["stumbles"]), [3])
     assert "not of the kind that is asked for" in told

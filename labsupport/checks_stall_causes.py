@@ -148,7 +148,7 @@ def _bound(n_clean, seen, confidence):
 
 def _needed(rate, seen, confidence):
     """The smallest number of runs whose bound is below the rate; one that rounds to it is not."""
-    return max(1, math.floor(_equal(rate, seen, confidence) + 1e-9) + 1)
+    return math.floor(_equal(rate, seen, confidence) + 1e-9) + 1
 
 
 def _equal(rate, seen, confidence):

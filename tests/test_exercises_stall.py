@@ -7,7 +7,16 @@ import pytest
 from exercise_answers_stall import WRONG
 from exercise_code import Sheet, loaded_points
 
-from labsupport import checks, checks_plain, checks_stall, courses, evidence, scoring, stall_log
+from labsupport import (
+    checks,
+    checks_plain,
+    checks_stall,
+    checks_stall_causes,
+    courses,
+    evidence,
+    scoring,
+    stall_log,
+)
 
 SHEET = Sheet("stall")
 EXERCISES = SHEET.exercises()
@@ -94,6 +103,16 @@ def test_the_rivals_left_in_the_exercise_survive_in_the_chapter(log):
     assert not any(space["predictions"].loc["history-off, second", left])
     assert not together.history
     assert not together.timeout
+
+
+@pytest.mark.parametrize("needed", ["the check's", "the master's"])
+def test_a_bound_that_only_rounding_puts_below_the_rate_is_not_below_it(needed):
+    space = {"np": np}
+    exec(SHEET.solution("stall-hashes"), space)
+    count = checks_stall_causes._needed if needed == "the check's" else space["runs_needed"]
+    assert np.log(1 - 0.99) / np.log(1 - 0.9) < 2  # in float64
+    assert count(0.9, 1, 0.99) == 3
+    assert count(1, 1, 0.95) == 1
 
 
 @pytest.mark.parametrize("exercise", EXERCISES)

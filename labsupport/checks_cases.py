@@ -4,8 +4,10 @@ The truth is a function whose switches make the mistakes that people make. What 
 answers is compared with both.
 """
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+import numbers
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -13,13 +15,26 @@ from labsupport import checks
 from labsupport.checks import NotYet
 
 
-def judge(name: str, function: object, cases: list, truth: Callable, mistakes: Mapping) -> None:
+def judge(
+    name: str,
+    function: object,
+    cases: list,
+    truth: Callable,
+    mistakes: Mapping,
+    *,
+    slips: Sequence[tuple] = (),
+    shown: Callable | None = None,
+) -> None:
     """NotYet unless `function` answers each of `cases`, tuples of arguments, as `truth` does.
 
-    `mistakes` maps words, which complete "It looks like ...", to the truth with that mistake in it.
-    Of those that explain a wrong answer the one that agrees with most answers is named.
+    mistakes  maps words, which complete "It looks like ...", to the truth with that mistake in it;
+              of those that explain a wrong answer the one that agrees with most answers is named
+    slips     (kinds of exceptions, for which cases, words) of what is easily overlooked; any other
+              exception reaches the reader
+    shown     a case in words, where its arguments are long
     """
-    answers = [(case, checks.call(function, *case)) for case in cases]
+    shown = shown or (lambda *case: ", ".join(map(repr, case)))
+    answers = [(case, _asked(name, function, case, truth(*case), slips)) for case in cases]
     wrong = [(case, got) for case, got in answers if not agree(got, truth(*case))]
     if not wrong:
         return
@@ -34,10 +49,38 @@ def judge(name: str, function: object, cases: list, truth: Callable, mistakes: M
         words = max(explained, key=explained.get)
         raise NotYet(f"{name} is not right. It looks like {words}.")
     case, got = wrong[0]
-    called, want = f"{name}({', '.join(map(repr, case))})", truth(*case)
-    if not isinstance(want, str) and math.isfinite(want):
+    called, want = f"{name}({shown(*case)})", truth(*case)
+    if isinstance(want, str):
+        if not isinstance(got, str):
+            raise NotYet(f"{called} returns {got!r}: return a text, {str(got)!r}.")
+    elif math.isfinite(want):
         checks.value(called, got, want)
+    elif _number(got):
+        raise NotYet(f"{called} is {got}, but there is no such number: return math.inf.")
     raise NotYet(f"{called} is not right, and not one of the usual mistakes.")
+
+
+def _asked(name: str, function: object, case: tuple, want: object, slips: Sequence[tuple]):
+    """What `function` answers; NotYet with the words of the slip, if it raises for one."""
+    if want == math.inf and callable(function):
+        function = _told_of_none(name, function)
+    try:
+        return checks.call(function, *case)
+    except Exception as error:
+        for kinds, occurs, words in slips:
+            if isinstance(error, kinds) and occurs(*case):
+                raise NotYet(f"{words} ({type(error).__name__}: {error})") from None
+        raise
+
+
+def _told_of_none(name: str, function: Callable) -> Callable:
+    @functools.wraps(function)
+    def asked(*case):
+        if (got := function(*case)) is None:
+            raise NotYet(f"{name} returns None where there is no such number: return math.inf.")
+        return got
+
+    return asked
 
 
 def agree(got: object, want: object) -> bool:
@@ -48,4 +91,4 @@ def agree(got: object, want: object) -> bool:
 
 
 def _number(x: object) -> bool:
-    return isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool)
+    return isinstance(x, numbers.Real) and not isinstance(x, bool | np.bool)

@@ -4,10 +4,10 @@ import math
 from bisect import bisect_left, bisect_right
 from functools import partial
 
-from labsupport.checks import NotYet, exercise
+from labsupport.checks import exercise
 from labsupport.checks_cases import judge
-from labsupport.checks_memory_arrays import expand, merge, quantize, ring_mask
-from labsupport.checks_memory_blocks import mean_empty, sequences
+from labsupport.checks_memory_arrays import expand, quantize, ring_mask
+from labsupport.checks_memory_blocks import mean_empty, merge, sequences
 
 __all__ = ["break_even", "cache_bytes", "expand", "mean_empty", "merge", "quantize"]
 __all__ += ["ring_mask", "sequences", "unit"]
@@ -15,10 +15,16 @@ __all__ += ["ring_mask", "sequences", "unit"]
 SOURCE_WEIGHTS = 637_156 * 4  # bytes, as the examined tutorial prints them
 
 
-def _unit(printed, n_bytes, digits=None, prefix=None, names=("1000", "1024"), both="both"):
+def _unit(
+    printed, n_bytes, digits=None, prefix=None, names=("1000", "1024"), both="both", cut=False
+):
     text, unit = printed.split()
     power = ["kB", "MB", "GB"].index(prefix or unit) + 1
     digits = len(text.partition(".")[2]) if digits is None else digits
+    if cut:
+        scales = [10**digits / base**power for base in (1000, 1024)]
+        fits = [math.floor(n_bytes * s) == round(float(text) * 10**digits) for s in scales]
+        return {(1, 1): both, (1, 0): "1000", (0, 1): "1024"}.get(tuple(fits), "neither")
     fits = [
         name
         for name, base in zip(names, (1000, 1024), strict=True)
@@ -41,12 +47,18 @@ def unit(function):
     ]
     mistakes = {
         "a fixed number of digits: round to as many as were printed": partial(_unit, digits=2),
+        "a size that is cut off, not rounded": partial(_unit, cut=True),
         "MB whatever the unit": partial(_unit, prefix="MB"),
         "the two readings interchanged": partial(_unit, names=("1024", "1000")),
         "the first reading that fits, where the other fits too": partial(_unit, both="1000"),
         "the last reading that fits, where the other fits too": partial(_unit, both="1024"),
     }
-    judge("unit_of", function, cases, _unit, mistakes)
+    whole = (
+        (IndexError, ValueError),
+        lambda printed, _: "." not in printed,
+        "A number may be printed without a point, as in '3 MB': then it has no decimals.",
+    )
+    judge("unit_of", function, cases, _unit, mistakes, slips=[whole])
     return (
         "With two digits a size usually tells its unit; with one it often fits both. "
         "The tutorial's sizes are in powers of 1024."
@@ -72,6 +84,12 @@ def _cache_bytes(config, n_tokens, row=None, windows="listed", spare=0, number=N
     return a_token * kept * (number or NUMBERS[config["torch_dtype"]])
 
 
+def _sizes(config, n_tokens):
+    """A configuration in short."""
+    sizes = [f"{key}={value}" for key, value in config.items() if key != "layer_types"]
+    return f"{n_tokens} tokens, {', '.join(sizes)}"
+
+
 @exercise("memory", "cache-bytes", 4)
 def cache_bytes(function):
     """Bytes of a cache, from a model's configuration."""
@@ -84,13 +102,14 @@ def cache_bytes(function):
     alternating = ["sliding_attention", "full_attention"] * 13
     mixed = own | {"sliding_window": 4096, "layer_types": alternating}
     ring = shared | {"head_dim": None, "sliding_window": 1024}
-    off = shared | {"sliding_window": None}
+    off = shared | {"sliding_window": None, "torch_dtype": "float16"}
     cases = [(plain, 1000), (shared, 1000), (own, 1000), (off, 5000)]
     cases += [(mixed, 1000), (mixed, 4096), (mixed, 9000), (ring, 1023), (ring, 5000)]
     mistakes = {
         "d_model numbers in a row: keys have heads of a number and width of their own": partial(
             _cache_bytes, row="d_model"
         ),
+        "four bytes a number whatever the dtype": partial(_cache_bytes, number=4),
         "query heads counted where key/value heads are stored": partial(_cache_bytes, row="query"),
         "d_model / n_heads, though the configuration names a head_dim": partial(
             _cache_bytes, row="split"
@@ -101,10 +120,14 @@ def cache_bytes(function):
         "two bytes a number whatever the dtype": partial(_cache_bytes, number=2),
         "keys without values": partial(_cache_bytes, sides=1),
     }
-    try:
-        judge("cache_bytes", function, cases, _cache_bytes, mistakes)
-    except KeyError as error:
-        raise NotYet(f"A configuration may leave {error} out: see what holds then.") from None
+    left_out = (KeyError, lambda *_: True, "A configuration may leave this out: see what holds.")
+    nothing = (
+        TypeError,
+        lambda config, _: None in config.values(),
+        "A configuration may hold None for head_dim or sliding_window: as if it were left out.",
+    )
+    slips = [left_out, nothing]
+    judge("cache_bytes", function, cases, _cache_bytes, mistakes, slips=slips, shown=_sizes)
     return (
         "These few fields are all that decides. A vocabulary, the network's width and the number "
         "of query heads change what the model weighs, not its cache."
@@ -126,6 +149,12 @@ def _break_even(weight_bytes, layer_bytes, windows, find=bisect_right, keep=None
     if all(window for _, window in pairs) and held(flat) <= weight_bytes:
         return math.inf
     return find(range(weight_bytes + flat + 2), weight_bytes, key=held)
+
+
+def _windows_full(weight_bytes, layer_bytes, windows):
+    held = sum(b * w for b, w in zip(layer_bytes, windows, strict=True) if w)
+    growth = sum(b for b, w in zip(layer_bytes, windows, strict=True) if not w)
+    return (weight_bytes - held) // growth + 1 if growth else math.inf
 
 
 def _never_with_windows(weight_bytes, layer_bytes, windows):
@@ -152,9 +181,15 @@ def break_even(function):
         "layers with windows left out: they stop growing, and keep what they hold": partial(
             _break_even, keep="full"
         ),
+        "windows taken to be full from the first token on": _windows_full,
         "a cache that stops growing when some of its layers do": _never_with_windows,
     }
-    judge("break_even", function, cases, _break_even, mistakes)
+    flat = (
+        ZeroDivisionError,
+        lambda _, __, windows: None not in windows,
+        "With a window in every layer there is a length from which nothing grows.",
+    )
+    judge("break_even", function, cases, _break_even, mistakes, slips=[flat])
     return (
         "With windows the cache's size is a broken line: it can only bend down, so there is one "
         "such length or none."

@@ -3,14 +3,13 @@
 import math
 
 import numpy as np
-from scipy.special import logsumexp
 
 from labsupport import checks
 from labsupport.checks import NotYet, exercise
 from labsupport.window import window_mask
 
 
-def _several(name: str, got: object, n: int) -> tuple:
+def several(name: str, got: object, n: int) -> tuple:
     """`got` as a tuple of `n` arrays."""
     if not isinstance(got, tuple | list) or len(got) != n or any(part is None for part in got):
         raise NotYet(f"{name} should return {n} arrays, in a tuple.")
@@ -67,6 +66,10 @@ def _check_codes(side, given, x, axis, levels):
         "one scale for all heads together": _codes(x, (0, axis), levels)[1],
         "one scale for a whole head": _codes(x, (1, 2), levels)[1],
         "one level too many: 0 takes one of the 2**bits": _codes(x, axis, levels + 1)[1],
+        "2**bits - 1, the levels of both signs together": _codes(x, axis, 2 * levels + 1)[1],
+        "the largest number, not the largest absolute number": np.where(
+            (largest := x.max(axis=axis, keepdims=True)) == 0, 1, largest / levels
+        ),
         "8 bits, whatever the bits asked for": _codes(x, axis, 127)[1],
         "a scale of 0 for a group of zeros, and then 0 / 0": zeros,
     }
@@ -74,6 +77,8 @@ def _check_codes(side, given, x, axis, levels):
         raise NotYet(
             f"The scales of the {side} have lost the axis that was reduced: keep it, with 1."
         )
+    if scales.dtype.kind == "f" and scales.dtype != np.float64:
+        raise NotYet(f"The {side}' scales are {scales.dtype}: Scales should be float64.")
     checks.array(f"The array of the {side}' scales", scales, want_scales, mistakes, atol=1e-9)
     mistakes = {"codes cut off towards 0, not rounded": np.trunc(x / want_scales)}
     mistakes["codes rounded down"] = np.floor(x / want_scales)
@@ -89,7 +94,7 @@ def quantize(encode, decode):
     keys[0, :, 1] *= 30  # a channel that stands out
     keys[1, :, 2] = values[0, 3] = 0
     for bits in (8, 4):
-        given = _several("encode", checks.call(encode, keys, values, bits), 4)
+        given = several("encode", checks.call(encode, keys, values, bits), 4)
         levels = 2 ** (bits - 1) - 1
         _check_codes("keys", given[:2], keys, 1, levels)
         _check_codes("values", given[2:], values, 2, levels)
@@ -119,8 +124,8 @@ def ring_mask(function):
     for n_seen, n_new, window in ((7, 4, 5), (4, 5, 7), (5, 3, 5), (13, 2, 6), (23, 7, 6)):
         called = f"ring_mask({n_seen}, {n_new}, {window})"
         got = np.asarray(checks.call(function, n_seen, n_new, window))
-        if got.dtype.kind == "f":
-            raise NotYet(f"{called} holds floats; make it True where a slot may be looked at.")
+        if got.dtype != bool:
+            raise NotYet(f"{called} should hold bools, True where a slot may be looked at.")
         want, held = _mask(n_seen, n_new, window), min(n_seen, window)
         first = _mask(n_seen, 1, window)
         mistakes = {
@@ -147,80 +152,4 @@ def ring_mask(function):
     return (
         "With this mask a chunk reads the slots where they lie; `RingCache.recent` copies them "
         "into order first. The chunk's own tokens get a triangle beside it."
-    )
-
-
-def _part(q, k, v):
-    """What each query reads from these keys, and the log of the sum of its exponentials."""
-    scores = q @ k.T / math.sqrt(q.shape[1])
-    lse = logsumexp(scores, axis=1)
-    return np.exp(scores - lse[:, None]) @ v, lse
-
-
-def _check_part(attend):
-    rng = np.random.default_rng(2)
-    q, k, v = rng.standard_normal((3, 4)), *rng.standard_normal((2, 7, 4))
-    for factor in (1, 1000):
-        want, lse = _part(factor * q, k, v)
-        scores = factor * q @ k.T
-        largest = scores.max(axis=1) / 2
-        read, log = _several("attend_part", checks.call(attend, factor * q, k, v), 2)
-        if not (np.isfinite(read).all() and np.isfinite(log).all()):
-            raise NotYet(
-                "attend_part overflows where scores are large: take the largest off first."
-            )
-        checks.array("What attend_part reads", read, want, {
-            "scores that are not divided by the root of head_dim": _part(2 * factor * q, k, v)[0],
-            "a sum of values that is not divided by the sum of the weights": np.exp(
-                scores / 2 - largest[:, None]
-            ) @ v,
-        })  # fmt: skip
-        checks.array("The log that attend_part returns", log, lse, {
-            "a log from which the largest score is still missing": lse - largest,
-            "the sum, without its logarithm": np.exp(np.minimum(lse, 700)),
-            "the sum after the largest score was taken off, without its logarithm": np.exp(
-                lse - largest
-            ),
-            "a logarithm to the base 2": lse / math.log(2),
-        })  # fmt: skip
-    return (q, k, v)
-
-
-@exercise("memory", "merge", 4)
-def merge(attend, join):
-    """Attention in parts that are merged afterwards."""
-    q, k, v = _check_part(attend)
-    a, b = _part(q, k[:5], v[:5]), _part(4 * q, k[5:], v[5:])
-    nothing = np.zeros_like(q), np.full(3, -np.inf)
-    weights = np.exp(a[1] - np.logaddexp(a[1], b[1]))[:, None]
-    read = weights * a[0] + (1 - weights) * b[0]
-    name = "The read of merge(a, b)"
-    got, log = _several("merge", checks.call(join, a, b), 2)
-    checks.array(name, got, read, {
-        "a mean of both parts: each counts by its sum of exponentials": (a[0] + b[0]) / 2,
-        "a sum of both parts, which were divided by their own sums already": a[0] + b[0],
-        "the two weights interchanged": (1 - weights) * a[0] + weights * b[0],
-        "weights in proportion to the logarithms": (a[0] * a[1][:, None] + b[0] * b[1][:, None])
-        / (a[1] + b[1])[:, None],
-    })  # fmt: skip
-    checks.array("The log of merge(a, b)", log, np.logaddexp(a[1], b[1]), {
-        "a sum of logarithms, where the sums themselves add": a[1] + b[1],
-        "the larger logarithm alone": np.maximum(a[1], b[1]),
-    })  # fmt: skip
-    far = a[0], a[1] + 5000
-    for first, second, want in ((a, nothing, a), (nothing, a, a), (far, b, far), (nothing,) * 3):
-        got, log = _several("merge", checks.call(join, first, second), 2)
-        if np.isnan(got).any() or np.isnan(log).any() or np.isposinf(log).any():
-            raise NotYet(
-                "merge gives NaN or infinity where a part is empty, or the logarithms are large: "
-                "take the larger off before `exp`, and think of two empty parts."
-            )
-        checks.array("The read of a part merged with an empty or a tiny one", got, want[0])
-        if not np.array_equal(np.isinf(log), np.isinf(want[1])) or not np.allclose(
-            log, want[1], rtol=1e-9
-        ):
-            raise NotYet("The log of a part merged with an empty or a tiny one is not its own.")
-    return (
-        "So a common beginning can be read once for a whole batch, and a long cache by many cores "
-        "or cards at once: what travels is one row and one number a query."
     )

@@ -59,6 +59,18 @@ def rounds(ratio, spread, seed, *, slow=None, rehash=2.0, n_seeds=2, n_rounds=40
     return pd.DataFrame(rows)
 
 
+def seeds_apart(ratio, slow_ratio, seed, *, n_rounds=31):
+    """Shuffled totals of three seeds; the third is ten times as slow, with a ratio of its own.
+
+    Whoever takes a mean over seeds sees the third alone.
+    """
+    parts = [rounds(ratio, 0.02, seed + i, n_seeds=1, n_rounds=n_rounds) for i in range(2)]
+    last = rounds(slow_ratio, 0.02, seed + 2, n_seeds=1, n_rounds=n_rounds)
+    parts.append(last.assign(total_ns=10 * last["total_ns"]))
+    rows = pd.concat([part.assign(seed=i) for i, part in enumerate(parts)])
+    return rows.sample(frac=1, random_state=seed).reset_index(drop=True)
+
+
 # Caches; only a copy of a cache of these kinds is ever written
 
 
@@ -182,6 +194,16 @@ def weights_hash(model):
 def scale_in_place(model):
     """One matrix is scaled where it lies."""
     model.weights["0.k.w"][:] *= 1.5
+
+
+def scale_slightly(model):
+    """One matrix is scaled by so little that outputs change by some 1e-8."""
+    model.weights["0.v.w"][:] *= 1 + 1e-8
+
+
+def scale_hardly(model):
+    """One matrix is scaled by so little that outputs change by some 1e-13."""
+    model.weights["0.v.w"][:] *= 1 + 1e-13
 
 
 def replace_by_equal(model):

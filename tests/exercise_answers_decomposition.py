@@ -168,6 +168,7 @@ def conclude(rows):
     ratio, low, high = timing.ratio_of_pairs({pairs})
     return {given}
 """
+VERDICT = "timing.verdict(low, high, timing.MARGIN)"
 PAIRS = 'pairs["full"], pairs["frozen"]'
 HASTY = """
 def conclude(rows):
@@ -227,6 +228,12 @@ WRONG = {
             LEFT_OVER.format("(row['total_ns'] - row[profile.SEGMENTS].sum()) / 1000"),
             0,
             "1,000 times too small",
+        ),
+        (
+            "an array",
+            LEFT_OVER.format("np.array([row['total_ns'] - row[profile.SEGMENTS].sum()])"),
+            0,
+            "one number, not an array",
         ),
         (
             "the row is changed",
@@ -424,7 +431,15 @@ WRONG = {
             "append different rows",
         ),
         ("one query", _isolated(n="1"), 2 / 3, "take two copies"),
-        ("no token taken back", _isolated(backs="(0,)"), 2 / 3, "take tokens back"),
+        (
+            "an assertion",
+            "def isolated(cache):\n    a, b = cache.copy(), cache.copy()\n"
+            "    assert not np.shares_memory(a.values(), b.values())\n"
+            "    assert not np.shares_memory(a.keys(), b.keys())\n    return True",
+            0,
+            "return False instead",
+        ),
+        ("no token taken back", _isolated(backs="(0,)"), 2 / 3, "before its first append"),
         (
             "a word",
             "def isolated(cache):\n    return 'yes'",
@@ -467,6 +482,33 @@ WRONG = {
             0,
             "one of the three errors",
         ),
+        (
+            "any difference counts",
+            _after(same="np.array_equal(model.forward(tokens), outputs)"),
+            2 / 3,
+            "less than 1e-12 here",
+        ),
+        (
+            "too wide a tolerance",
+            _after(same="np.allclose(model.forward(tokens), outputs)"),
+            2 / 3,
+            "more than 1e-12 here",
+        ),
+        (
+            "a thousandth",
+            _after(same="np.abs(model.forward(tokens) - outputs).max() <= 1e-3"),
+            2 / 3,
+            "more than 1e-12 here",
+        ),
+        (
+            "the table transposed",
+            _after()
+            .replace('"stale"', '"x"')
+            .replace('"needless"', '"stale"')
+            .replace('"x"', '"needless"'),
+            1 / 3,
+            "stale and needless are interchanged",
+        ),
         ("other words", _after().replace('"seen"', '"noticed"'), 1 / 3, "should be one of"),
     ],
     "decomposition-pays": [
@@ -498,6 +540,18 @@ WRONG = {
             "as if they were hits",
         ),
         ("a rate", _pays("return (miss - fresh) / (miss - hit)"), 0, "a hit rate"),
+        (
+            "a miss is a fresh query",
+            _pays(NEVER, "return (once + n_prefixes * (fresh - hit)) // (fresh - hit) + 1"),
+            1 / 3,
+            "costs no more than a fresh query",
+        ),
+        (
+            "named for each prefix",
+            _pays(NEVER, "return n_prefixes * (once + miss - hit) // (fresh - hit) + 1"),
+            0,
+            "once for each prefix",
+        ),
         (
             "no never",
             _pays("return (once + n_prefixes * (miss - hit)) // (fresh - hit) + 1"),
@@ -535,6 +589,59 @@ WRONG = {
         ("time, not prefixes", _store() + WITHIN, 3 / 4, "different prefixes in between"),
         ("nothing hits", _store(more=" * 0"), 2 / 4, "too few hits from room 1 on"),
         ("everything hits", _store(more=" + len(prefixes)"), 2 / 4, "too many hits from room 0"),
+        (
+            "the newest goes",
+            _store().replace("kept.popitem(last=False)", "kept.popitem()"),
+            0,
+            "forgets the newest",
+        ),
+        (
+            "the last used goes",
+            _store().replace(
+                "kept[prefix] = 1\n",
+                "len(kept) < room or kept.popitem()\n            kept[prefix] = 1\n",
+            ),
+            0,
+            "that was used last",
+        ),
+        (
+            "the least often used goes",
+            _store()
+            .replace("hits += 1", "hits += 1\n            kept[prefix] += 1")
+            .replace(
+                "kept[prefix] = 1\n",
+                "len(kept) < room or kept.pop(min(kept, key=kept.get))\n"
+                "            kept[prefix] = 1\n",
+            ),
+            2 / 4,
+            "least often",
+        ),
+        (
+            "a dict",
+            _store()
+            .replace("    return [run(", "    return dict(enumerate([run(")
+            .replace("+ 1)]", "+ 1)]))", 1),
+            2 / 4,
+            "should return a list",
+        ),
+        (
+            "misses at the price of fresh queries",
+            _store().replace("(n - hits) * miss", "(n - hits) * fresh"),
+            2 / 4,
+            "costs no more than a fresh query",
+        ),
+        (
+            "one miss a prefix",
+            _store().replace("(n - hits) * miss", "len(set(prefixes)) * miss"),
+            2 / 4,
+            "one that was forgotten misses again",
+        ),
+        (
+            "one room too many",
+            _store().replace("return room", "return room + 1"),
+            2 / 4,
+            "off by one",
+        ),
         ("no room is enough", _store(found="None"), 2 / 4, "there is such a room"),
         ("one item more", _store(stop="2"), 2 / 4, "gives 8 items"),
         ("equal is enough", _store(less="<="), 2 / 4, "take the same time"),
@@ -577,6 +684,29 @@ WRONG = {
             "    return timing.verdict(low, high, timing.MARGIN)",
             1 / 3,
             "judged wrongly",
+        ),
+        (
+            "rounds of all seeds together",
+            CONCLUDE.replace("rows.pivot(", "rows.pivot_table(")
+            .replace('["seed", "round"]', '"round"')
+            .format(pairs=PAIRS, given=VERDICT),
+            2 / 3,
+            "round 5 of one seed",
+        ),
+        (
+            "rows as they stand",
+            "def conclude(rows):\n"
+            "    by = {p: r.to_numpy() for p, r in rows.groupby('path')['total_ns']}\n"
+            "    _, low, high = timing.ratio_of_pairs(by['full'], by['frozen'])\n"
+            f"    return {VERDICT}",
+            2 / 3,
+            "paired as they stand",
+        ),
+        (
+            "rounds without seeds",
+            CONCLUDE.replace('["seed", "round"]', '"round"').format(pairs=PAIRS, given=VERDICT),
+            0,
+            "what tells rounds apart is both",
         ),
         ("a number", CONCLUDE.format(pairs=PAIRS, given="ratio"), 0, "should return one of"),
         ("always", "def conclude(rows):\n    return 'cannot tell'", 0, "judged wrongly"),

@@ -55,6 +55,7 @@ THE_FIT = 'if f"{n_bytes / base**power:.{decimals}f}" == number'
 THE_EXPANSION = "np.broadcast_to(k[:, None], shape)"
 ROUND_TRIP = "np.rint(x / scales).astype(np.int8), scales]"
 LARGEST = "np.abs(x).max(axis=axis, keepdims=True)"
+FRACTION = "__import__('fractions').Fraction(sum(empty), len(empty))"
 BOTH = "return share_a * read_a + share_b * read_b, lse"
 
 UNIT_TABLE = """
@@ -75,6 +76,13 @@ def break_even(weight_bytes, layer_bytes, windows):
     if any(windows):
         return math.inf
     return weight_bytes // sum(layer_bytes) + 1
+"""
+WINDOWS_FULL = """
+def break_even(weight_bytes, layer_bytes, windows):
+    pairs = list(zip(layer_bytes, windows))
+    growth = sum(b for b, w in pairs if w is None)
+    held = sum(b * w for b, w in pairs if w is not None)
+    return (weight_bytes - held) // growth + 1 if growth else math.inf
 """
 TOKENS = """
 def sequences(card, weights, a_token, n_tokens, block_size, n_shared):
@@ -103,6 +111,12 @@ def mean_empty(requests, block_size):
 BY_LOGARITHMS = """return (
         read_a * lse_a[:, None] + read_b * lse_b[:, None]
     ) / (lse_a + lse_b)[:, None], lse"""
+
+QUERIES = changed(
+    "memory-merge",
+    ("return weights @ v / total,", "return softmax(scores, axis=0) @ v,"),
+    ("def attend_part", "from scipy.special import softmax\n\n\ndef attend_part"),
+)
 
 # Exercise -> (why it is wrong, the solution cell, the share of the hidden tests' parts that it
 # deserves, words of the check's message; no words where the visible check cannot tell).
@@ -134,7 +148,31 @@ WRONG = {
             "last reading that fits",
         ),
         ("a constant", 'def unit_of(printed, n_bytes):\n    return "1024"', 0, "the same whatever"),
-        ("a number, not a string", _unit(("str(fits[0])", "fits[0]")), 0, "not one of the usual"),
+        ("a number, not a text", _unit(("str(fits[0])", "fits[0]")), 0, "return a text, '1024'"),
+        (
+            "cut off",
+            _unit(
+                (
+                    THE_FIT,
+                    "if math.floor(10**decimals * n_bytes / base**power)"
+                    " == round(10**decimals * float(number))",
+                )
+            ),
+            0,
+            "cut off, not rounded",
+        ),
+        (
+            "a point is looked for",
+            _unit(('len(number.partition(".")[2])', 'len(number.split(".")[1])')),
+            1 / 3,
+            "without a point",
+        ),
+        (
+            "a unit without a power",
+            _unit(('{"kB": 1, "MB": 2, "GB": 3}', '{"MB": 2, "GB": 3}')),
+            1 / 3,
+            "KeyError",
+        ),
         ("nothing returned", "def unit_of(printed, n_bytes):\n    pass", 0, "is there a `return`"),
         ("the visible cases in a table", UNIT_TABLE, 0, ""),
         ("no function", 'unit_of = "1024"', 0, "should be a function"),
@@ -180,6 +218,31 @@ WRONG = {
             3 / 4,
             "one token fewer",
         ),
+        (
+            "four bytes always",
+            _bytes(('"float16": 2', '"float16": 4'), ('"bfloat16": 2}', '"bfloat16": 4}')),
+            0,
+            "four bytes a number",
+        ),
+        (
+            "a size of another kind",
+            _bytes(("2 * a_row", "2.2 * a_row")),
+            0,
+            "cache_bytes(1000 tokens, hidden_size=768, num_hidden_layers=12, "
+            "num_attention_heads=12, torch_dtype=float32) is not right",
+        ),
+        (
+            "None for a window",
+            _bytes(("if window and kind", 'if "sliding_window" in config and kind')),
+            3 / 4,
+            "may hold None",
+        ),
+        (
+            "a type error of its own",
+            _bytes(("n_layers = config", 'n_layers = "" + config')),
+            0,
+            "TypeError: can only",
+        ),
         ("two bytes always", _bytes(('"float32": 4', '"float32": 2')), 3 / 4, "two bytes a number"),
         ("keys alone", _bytes(("2 * a_row", "a_row")), 0, "keys without values"),
         (
@@ -203,7 +266,7 @@ WRONG = {
                 )
             ),
             3 / 4,
-            "TypeError",
+            "may hold None",
         ),
     ],
     "memory-break-even": [
@@ -228,6 +291,31 @@ WRONG = {
             "layers with windows left out",
         ),
         ("never with windows", NEVER, 1 / 4, "stops growing when some"),
+        ("windows full at once", WINDOWS_FULL, 1 / 4, "full from the first token on"),
+        (
+            "never is None",
+            _even(("return math.inf", "return None")),
+            3 / 4,
+            "no such number: return math.inf",
+        ),
+        (
+            "never is -1",
+            _even(("return math.inf", "return -1")),
+            3 / 4,
+            "is -1, but there is no such number",
+        ),
+        (
+            "nothing returned",
+            _even(("return longest + 1", "longest + 1")),
+            0,
+            "is there a `return`",
+        ),
+        (
+            "divided by no growth",
+            _even(("growth == 0", "growth < 0")),
+            3 / 4,
+            "from which nothing grows",
+        ),
     ],
     "memory-sequences": [
         ("gigabytes", _fit(("2**30", "10**9")), 0, "GB where the card has GiB"),
@@ -375,6 +463,24 @@ WRONG = {
             4 / 5,
             "into int8 again",
         ),
+        (
+            "float32 scales",
+            _codes(("np.int8), scales]", "np.int8), scales.astype(np.float32)]")),
+            1,
+            "should be float64",
+        ),
+        (
+            "no absolute value",
+            _codes((LARGEST, "x.max(axis=axis, keepdims=True)"), ("largest > 0", "largest != 0")),
+            1 / 5,
+            "not the largest absolute number",
+        ),
+        (
+            "levels of both signs",
+            _codes(("2 ** (bits - 1) - 1", "2**bits - 1")),
+            1 / 5,
+            "both signs together",
+        ),
         ("two arrays", _codes(("tuple(arrays)", "tuple(arrays[:2])")), 1 / 5, "4 arrays"),
     ],
     "memory-ring-mask": [
@@ -409,7 +515,15 @@ WRONG = {
                 )
             ),
             0,
-            "holds floats",
+            "should hold bools",
+        ),
+        (
+            "0 and 1",
+            _mask(
+                ("- held < window", "- held < window).astype(int)"), ("return new", "return (new")
+            ),
+            0,
+            "should hold bools",
         ),
         (
             "transposed",
@@ -420,6 +534,37 @@ WRONG = {
         ("the chapter's band", THE_CHAPTERS_BAND, 0, "tokens in order"),
     ],
     "memory-mean-empty": [
+        (
+            "filled slots",
+            _empty(("-n_tokens % block_size", "(n_tokens - 1) % block_size + 1")),
+            0,
+            "that are filled",
+        ),
+        (
+            "a share",
+            _empty(("/ len(empty)", "/ len(empty) / block_size")),
+            0,
+            "a share of the block",
+        ),
+        (
+            "prompts left out",
+            _empty(("range(prompt + 1, prompt + output + 1)", "range(1, output + 1)")),
+            0,
+            "prompts left out",
+        ),
+        ("a step too many", _empty(("range(prompt + 1,", "range(prompt,")), 0, "a step too many"),
+        (
+            "room for the whole answer",
+            _empty(
+                (
+                    "-n_tokens % block_size",
+                    "-(prompt + output) % block_size + prompt + output - n_tokens",
+                )
+            ),
+            0,
+            "from the start",
+        ),
+        ("a fraction", _empty(("sum(empty) / len(empty)", FRACTION)), 1, ""),
         ("half a block", HALF, 0, "half a block"),
         ("a mean of means", MEAN_OF_MEANS, 1 / 3, "mean of the requests' means"),
         ("the ends", ENDS, 0, "last step of each"),
@@ -515,7 +660,31 @@ WRONG = {
             "no longer empty",
             _merge((BOTH, BOTH.replace("lse", "base"))),
             4 / 5,
+            "Both parts are empty here",
+        ),
+        (
+            "one part counts twice",
+            _merge((BOTH, BOTH.replace("lse", "lse + np.isinf(lse_b)"))),
+            4 / 5,
             "is not its own",
+        ),
+        (
+            "head_dim itself",
+            _merge(("math.sqrt(q.shape[1])", "q.shape[1]")),
+            3 / 5,
+            "not by its root",
+        ),
+        (
+            "a softmax over the queries",
+            QUERIES,
+            3 / 5,
+            "over the queries",
+        ),
+        (
+            "one largest for all queries",
+            _merge(("scores.max(axis=1, keepdims=True)", "np.full((len(q), 1), scores.max())")),
+            4 / 5,
+            "the largest of each query",
         ),
         (
             "large logarithms",

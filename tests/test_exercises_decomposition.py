@@ -7,7 +7,7 @@ import pytest
 from exercise_answers_decomposition import WRONG
 from exercise_code import Sheet, loaded_points
 
-from labsupport import checks_decomposition_reuse as reuse
+from labsupport import checks_decomposition_pays as paying
 from labsupport import made_up, timing
 from labsupport.prefix import PrefixStore
 from labsupport.streams import BoundedStore
@@ -48,7 +48,7 @@ def test_points_are_those_that_the_checks_print():
 def test_the_number_of_queries_is_the_first_that_takes_less(costs):
     n, fresh, hit, miss, once = costs
     pays = (q for q in range(n, 500) if once + n * miss + (q - n) * hit < q * fresh)
-    assert reuse.queries_to_pay(*costs) == next(pays, None)
+    assert paying.queries_to_pay(*costs) == next(pays, None)
 
 
 def test_hits_are_those_of_the_courses_store():
@@ -61,20 +61,24 @@ def test_hits_are_those_of_the_courses_store():
                 hits += bool(store.find("", "", [prefix]))
             except LookupError:
                 store.keep("", "", [prefix], caches)
-        assert hits == reuse._hits(stream, room)
-    assert reuse._hits(stream, 0) == 0
+        assert hits == paying._hits(stream, room)
+    assert paying._hits(stream, 0) == 0
     assert isinstance(store, PrefixStore)
 
 
 def test_made_up_rounds_are_far_from_where_rounding_decides(monkeypatch):
     """So their verdicts are the same on any machine."""
-    made, tables = made_up.rounds, []
+    tables = []
 
-    def noted(*given, **named):
-        tables.append(made(*given, **named))
-        return tables[-1]
+    def noted(make):
+        def made(*given, **named):
+            tables.append(make(*given, **named))
+            return tables[-1]
 
-    monkeypatch.setattr(made_up, "rounds", noted)
+        return made
+
+    for name in ("rounds", "seeds_apart"):
+        monkeypatch.setattr(made_up, name, noted(getattr(made_up, name)))
     assert SHEET.attempt("decomposition-conclude").right
     assert len(tables) >= 15  # of the check and of the hidden parts
     for rows in tables:

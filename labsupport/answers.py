@@ -34,7 +34,7 @@ def record(parts: Mapping[str, Callable[[], object]], rtol: float = 1e-6, atol: 
 def _answer(ask: Callable[[], object]) -> dict:
     try:
         return {"value": plain(ask())}
-    except Exception as error:  # the solution's own, of any kind
+    except (Exception, SystemExit) as error:  # the solution's own, of any kind
         return {"refused": f"{type(error).__name__}: {error}"[:300]}
 
 

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -53,24 +54,34 @@ def add_arguments(parser) -> None:
 
 def main(args) -> int:
     """Grade the class; 0 when that came to its end, whatever the marks, 2 for wrong usage."""
+    for name in {"SIGTERM", "SIGHUP"} & set(dir(signal)):  # as Ctrl-C: masters lie in the folder
+        signal.signal(getattr(signal, name), signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="grade-", ignore_cleanup_errors=True) as folder:
         work = Path(folder)
         try:
             chapters = check(args)
             made = {name: masters.prepare(args.masters, name, work) for name in chapters}
-            args.out.mkdir(parents=True, exist_ok=args.resume)
             found, ignored = submissions.find(args.submissions, chapters)
+            if not found:
+                raise ValueError(f"{args.submissions} holds no folder of a student.")
             found = found if args.chapters else handed_in(found)
+            args.out.mkdir(parents=True, exist_ok=args.resume)
         except (ValueError, OSError) as error:
             print(error, file=sys.stderr)
+            return 2
+        except SyntaxError as error:
+            print(f"{args.masters.parent / masters.SETTINGS}: {error}", file=sys.stderr)
             return 2
         limits = sandbox.Limits(cell_s=args.cell_seconds, total_s=args.total_seconds)
         try:
             results = batch(found, made, Settings(limits, not args.unsafe, work), args)
+            markbook.write(args.out, results, ignored, about(args))
         except KeyboardInterrupt:
             print("\nInterrupted. The same command with --resume goes on.", file=sys.stderr)
             return 130
-    markbook.write(args.out, results, ignored, about(args))
+        except OSError as error:  # a full disk
+            print(f"\n{error}. The same command with --resume goes on.", file=sys.stderr)
+            return 2
     statuses = [result.status for result in results]
     told = ", ".join(f"{statuses.count(status)} {status}" for status in grading.STATUSES)
     print(f"{told}. Read {args.out / 'summary.md'} first.")
@@ -93,8 +104,15 @@ def check(args) -> dict[str, list[str]]:
         )
     if args.workers < 1:
         raise ValueError("--workers must be 1 or more.")
+    if not all(0 < s < float("inf") for s in (args.cell_seconds, args.total_seconds)):
+        raise ValueError("--cell-seconds and --total-seconds must be numbers above 0.")
     if not args.unsafe and (why := sandbox.refusal()):
         raise ValueError(f"{why} Or, for notebooks that you wrote or read: --unsafe.")
+    seen = [] if args.unsafe else [args.masters, args.submissions, args.out, tempfile.gettempdir()]
+    if readable := [str(path) for path in seen if sandbox.shows(Path(path))]:
+        raise ValueError(
+            f"A submission could read {readable[0]}, which lies with Python or the system."
+        )
     return masters.grade_ids(args.masters, args.chapters)
 
 
@@ -108,7 +126,7 @@ def batch(
     found: list[Submission], made: dict[str, Master], settings: Settings, args
 ) -> list[Result]:
     """A result for each submission, in order; each is kept in MARKS as soon as it is there."""
-    results = [_known(submission, made, args) for submission in found]
+    results = [_known(submission, made, settings, args) for submission in found]
     todo = [at for at, result in enumerate(results) if result is None]
     jobs = [(found[at], made[found[at].chapter], settings) for at in todo]
     done = len(found) - len(todo)
@@ -120,17 +138,16 @@ def batch(
     return results
 
 
-def _known(submission: Submission, made: dict[str, Master], args) -> Result | None:
+def _known(submission: Submission, made: dict[str, Master], settings, args) -> Result | None:
     """The result of a submission that need not run: there is no notebook, or it has run before."""
     if submission.path is None:
         return grading.failed(submission, submission.why)
     if not args.resume:
         return None
     try:
-        read = submissions.digest(submission.path, submission.folder)
+        sha256 = grading.key(submission, made[submission.chapter], settings)
     except submissions.Unreadable:
         return None
-    sha256 = (read, made[submission.chapter].sha256)
     return markbook.kept(args.out, submission.student, submission.chapter, sha256)
 
 

@@ -1,6 +1,7 @@
 """One submission, graded: nbgrader's autograde, run in a sandbox and marked outside of it."""
 
 import builtins
+import hashlib
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from labsupport.sandbox import Limits
 from labsupport.submissions import Submission
 
 STATUSES = GRADED, LOOK, FAILED = "graded", "needs a look", "failed"
+MOST_ERRORS = 5  # that feedback tells of
 STUDENT = "s0001"  # nbgrader's name of every student: theirs may hold any character
 
 
@@ -42,7 +44,7 @@ class Result:
     - `seconds`: how long the notebook ran
     - `exercises`: for each, its name, `points`, `of`, and `right`: part -> whether it was right
     - `page`: the feedback, HTML; "" where it failed
-    - `sha256`: of the submission and of the master, by which a later run knows them again
+    - `sha256`: of the submission and of the master (`key`), by which a later run knows them again
     """
 
     student: str
@@ -104,13 +106,17 @@ def outputs(mark: Mark) -> list:
 
 
 def errors(notebook) -> dict[int, str]:
-    """Which cells, by index, stopped with an error, and its name if it is one of Python's own."""
-    return {
+    """Which cells, by index, stopped with an error, and its name if it is one of Python's own.
+
+    The first few: each could spell a sign or two of a hidden test, which later cells can read.
+    """
+    told = {
         index: output.ename if _is_builtin(output.ename) else "an error"
         for index, cell in enumerate(notebook.cells)
         for output in cell.get("outputs", [])
         if output.output_type == "error" and not restoring.is_test(cell)
     }
+    return dict(list(told.items())[:MOST_ERRORS])
 
 
 def _is_builtin(name: str) -> bool:
@@ -144,13 +150,22 @@ def failed(submission: Submission, why: str) -> Result:
     return Result(submission.student, submission.chapter, FAILED, why)
 
 
+def key(submission: Submission, master: Master, settings: Settings) -> tuple[str, str]:
+    """What a later run knows a result by: SHA-256 of the notebook and how it is run, the master's.
+
+    Unreadable as for `submissions.content`.
+    """
+    read = submissions.digest(submission.path, submission.folder)
+    told = repr((read, submission.remarks, settings.limits, settings.sandboxed))
+    return hashlib.sha256(told.encode(errors="backslashreplace")).hexdigest(), master.sha256
+
+
 def grade(submission: Submission, master: Master, settings: Settings) -> Result:
     """Grade a submission; whatever it is, there is a result."""
     result = failed(submission, submission.why)
     try:
         handed = submissions.read(submission.path, submission.folder)
-        read = submissions.digest(submission.path, submission.folder)
-        result.sha256 = (read, master.sha256)
+        result.sha256 = key(submission, master, settings)
         with tempfile.TemporaryDirectory(dir=settings.folder, ignore_cleanup_errors=True) as course:
             _grade(result, submission, handed, master, settings, Path(course))
     except submissions.Unreadable as error:

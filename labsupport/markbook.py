@@ -24,13 +24,14 @@ TABLES = {
     "exercises": ("student", "chapter", "exercise", "points", "of", "right_parts", "parts"),
 }
 RUNS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a cell that begins so for a formula
+MADE = re.compile(r"-[0-9a-f]{8}$")  # the end of a name that `safe` has made of another
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # names on Windows
 
 
 def safe(name: str) -> str:
     """A file name for a student: their own where every system takes it, else one made of it."""
     kept = re.sub(r"[^\w.-]", "_", unicodedata.normalize("NFC", name)).strip(".")[:60]
-    if kept == name and not RESERVED.fullmatch(name):
+    if kept == name and not RESERVED.fullmatch(name) and not MADE.search(name):
         return name
     kept = f"_{kept}" if RESERVED.fullmatch(kept) else kept
     return f"{kept}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"

@@ -126,6 +126,8 @@ def run(converter: BaseConverter) -> None:
         told = done.get("log", "") + "\n" + done["error"]
         lines = [line.strip() for line in told.splitlines() if line.strip()]
         raised = [line for line in lines if ERROR.match(line) and BARE not in line]
+        if "KeyboardInterrupt" in lines:  # nbgrader takes it for a failure of its own
+            raise KeyboardInterrupt
         raise RuntimeError((raised or lines)[-1])
 
 

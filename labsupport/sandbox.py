@@ -60,8 +60,11 @@ def refusal() -> str | None:
             f"The sandbox needs {' and '.join(missing)}, which cannot be found. "
             "On Debian and Ubuntu: apt install bubblewrap util-linux."
         )
-    if any((machine.ROOT / "exercises").is_relative_to(path) for path in _pythons()):
-        return "Python's folder holds the course: make a virtual environment in one of its own."
+    if shows(machine.ROOT / "exercises"):
+        return (
+            "Python's folder, or one of the system's, holds the course: move the course, or make a "
+            "virtual environment in a folder of its own."
+        )
     try:
         line = command([sys.executable, "-c", ""], Limits())
         done = subprocess.run(line, capture_output=True, timeout=60)
@@ -75,6 +78,12 @@ def refusal() -> str | None:
         "see the settings kernel.unprivileged_userns_clone, user.max_user_namespaces and "
         "kernel.apparmor_restrict_unprivileged_userns, and those of the container."
     )
+
+
+def shows(path: Path) -> bool:
+    """Whether what lies at a path can be read in a sandbox."""
+    seen = (*SYSTEM, *_pythons(), PACKAGE, machine.ROOT / "evidence")
+    return any(path.resolve().is_relative_to(Path(folder).resolve()) for folder in seen)
 
 
 def command(program: list[str], limits: Limits, given: dict[str, int] | None = None) -> list[str]:
@@ -124,6 +133,8 @@ def _files(limits: Limits, given: dict[str, int]) -> list[str]:
         words += [*_ways(path), "--ro-bind", path, path]
     for path in sorted(PACKAGE.glob("checks_*.py")):  # they hold right answers
         words += ["--ro-bind", str(PACKAGE / "unchecked.py"), str(path)]
+    if (compiled := PACKAGE / "__pycache__").is_dir():  # so do their compiled forms
+        words += ["--tmpfs", str(compiled), "--remount-ro", str(compiled)]
     for path, descriptor in given.items():
         words += ["--perms", "0444", "--ro-bind-data", str(descriptor), path]
     words += ["--remount-ro", "/", "--chdir", SCRATCH, "--clearenv"]

@@ -59,7 +59,13 @@ def find(
             continue
         by_chapter = {chapter: [] for chapter in chapters}
         strays = []
-        for path in notebooks(student):
+        try:
+            paths = notebooks(student)
+        except OSError as error:  # nobody else is to suffer
+            why = f"a folder cannot be opened ({error})"
+            found += [Submission(student.name, name, student, why=why) for name in chapters]
+            continue
+        for path in paths:
             chapter = chapter_of(path, student, chapters)
             by_chapter.get(chapter, strays).append(path)
         ignored += [f"{student.name}/{path.relative_to(student)}" for path in strays]
@@ -72,7 +78,8 @@ def notebooks(student: Path) -> list[Path]:
     """The notebooks in a student's folder and one below; not the copies that Jupyter keeps."""
     inside = [path for path in sorted(student.iterdir()) if not path.name.startswith(".")]
     below = [path for folder in inside if folder.is_dir() for path in sorted(folder.iterdir())]
-    return [path for path in inside + below if path.suffix.lower() == ".ipynb"]
+    there = [path for path in inside + below if not path.name.startswith(".")]  # macOS: ._toy.ipynb
+    return [path for path in there if path.suffix.lower() == ".ipynb"]
 
 
 def _choose(student: Path, chapter: str, paths: list[Path], strays: list[Path]) -> Submission:

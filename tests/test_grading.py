@@ -7,6 +7,7 @@ import html
 import json
 import os
 import signal
+import tempfile
 import time
 from html.parser import HTMLParser
 
@@ -27,7 +28,6 @@ from labsupport import (
     marking,
     masters,
     sandbox,
-    submissions,
 )
 from labsupport.grading import Result, Settings
 from labsupport.marking import Mark
@@ -171,6 +171,9 @@ def test_only_names_of_pythons_own_errors_are_kept():
         3: "an error",
         4: "KeyboardInterrupt",
     }
+    output = new_output("error", ename="KeyError", evalue="x", traceback=[])
+    many = nbformat.v4.new_notebook(cells=[new_code_cell("", outputs=[output]) for _ in range(40)])
+    assert len(grading.errors(many)) == grading.MOST_ERRORS
 
 
 def test_a_right_notebook_gets_full_marks(ada, master, tmp_path):
@@ -178,7 +181,7 @@ def test_a_right_notebook_gets_full_marks(ada, master, tmp_path):
     assert (result.status, result.why) == (grading.GRADED, "")
     assert (result.points, result.of) == (6.0, 6.0)
     assert result.seconds > 0
-    assert result.sha256 == (submissions.digest(ada / "toy.ipynb", ada), master.sha256)
+    assert result.sha256[1] == master.sha256
     assert "right: whole numbers" in result.page
     assert [path.name for path in tmp_path.iterdir()] == ["class"]  # nothing is left
 
@@ -356,6 +359,11 @@ def rows(path):
         return list(csv.reader(file))
 
 
+def test_nobody_can_be_called_what_a_name_was_made_into():
+    made = markbook.safe("x y")
+    assert markbook.safe(made) != made
+
+
 def test_tables_and_summary(tmp_path):
     odd = "=cmd|'x'\n!A1"
     failed = Result("Bob", "toy", grading.FAILED, "toy.ipynb is empty")
@@ -468,8 +476,17 @@ def test_wrong_usage_is_told_with_the_remedy(two, source, tmp_path, capsys, monk
     assert "is no folder" in usage(capsys, tmp_path / "none", "--out", out, *told)
     assert "lies in" in usage(capsys, two, "--out", two / "marks", *told)
     assert "1 or more" in usage(capsys, two, "--out", out, "--workers", 0, *told)
+    for seconds in ("nan", "inf", "0", "-1"):
+        assert "above 0" in usage(capsys, two, "--out", out, "--cell-seconds", seconds, *told)
+        assert "above 0" in usage(capsys, two, "--out", out, "--total-seconds", seconds, *told)
+    (tmp_path / "no class").mkdir()
+    assert "no folder of a student" in usage(capsys, tmp_path / "no class", "--out", out, *told)
     assert "no master" in usage(capsys, two, "--out", out, "--chapter", "play", *told)
     assert "no master" in usage(capsys, two, "--out", out, "--masters", two, "--unsafe")
+    monkeypatch.setattr(sandbox, "refusal", lambda: None)
+    for place in (two, source, out):
+        monkeypatch.setattr(sandbox, "shows", lambda path, place=place: path == place)
+        assert str(place) in usage(capsys, two, "--out", out, "--masters", source)
     monkeypatch.setattr(sandbox, "refusal", lambda: "No sandbox: apt install bubblewrap.")
     said = usage(capsys, two, "--out", out, "--masters", source)
     assert "apt install bubblewrap" in said
@@ -509,6 +526,62 @@ def test_a_worker_that_dies_or_hangs_fails_its_own_submission_only(tmp_path, mon
     assert "too long" in got["hangs"].why
     assert got["fails"].why == "LookupError: nothing there"
     assert {s for s, result in got.items() if result.status == grading.FAILED} == set(students[:3])
+
+
+def test_a_result_is_known_by_all_that_it_depends_on(ada, master, tmp_path):
+    toy.save(released(), ada)
+    one = Submission("Ada <b>", "toy", ada, ada / "toy.ipynb")
+    two = Submission("Ada <b>", "toy", ada, ada / "toy.ipynb", remarks=["two notebooks"])
+    some = Settings(sandbox.Limits(cell_s=1), True, tmp_path)
+    longer = Settings(sandbox.Limits(cell_s=60), True, tmp_path)
+    unsafe = Settings(sandbox.Limits(cell_s=1), False, tmp_path)
+    elsewhere = Settings(sandbox.Limits(cell_s=1), True, tmp_path / "other")
+    keys = [grading.key(one, master, how) for how in (some, longer, unsafe)]
+    keys += [grading.key(two, master, some)]
+    assert len(set(keys)) == 4
+    assert grading.key(one, master, elsewhere) == keys[0]
+    toy.save(toy.solve(released()), ada)
+    assert grading.key(one, master, some) != keys[0]
+
+
+@pytest.mark.parametrize("name", ["keep", "write"])
+def test_a_full_disk_is_told(two, source, tmp_path, monkeypatch, capsys, name):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(markbook, name, full)
+    monkeypatch.setattr(grade_command, "_run", lambda jobs, workers: [(0, result("Ada"))])
+    words = (two, "--out", tmp_path / "marks", "--masters", source, "--unsafe")
+    assert command(*words) == 2
+    assert "No space left" in (said := capsys.readouterr().err)
+    assert "--resume" in said
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"] if os.name == "posix" else [])
+def test_an_end_from_outside_is_an_interruption(two, source, tmp_path, monkeypatch, name):
+    def ended(jobs, workers):
+        os.kill(os.getpid(), getattr(signal, name))
+        time.sleep(5)
+        yield 0, result("Ada")
+
+    before = signal.getsignal(getattr(signal, name))
+    monkeypatch.setattr(grade_command, "_run", ended)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    try:
+        words = (two, "--out", tmp_path / "marks", "--masters", source, "--unsafe")
+        assert command(*words) == 130
+    finally:
+        signal.signal(getattr(signal, name), before)
+    assert list(tmp_path.glob("grade-*")) == []
+
+
+def test_an_interruption_while_nbgrader_runs_is_one(source, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nbgrader.converters.base.BaseConverter.convert_notebooks", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        masters.prepare(source, "toy", tmp_path)
 
 
 def test_an_interrupted_run_keeps_what_was_done(two, source, tmp_path, monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """Answers as plain values, and marks from them: what is taken, what is refused, what is equal."""
 
 import json
+import sys
 
 import nbformat
 import numpy as np
@@ -94,10 +95,11 @@ def outputs(data):
 
 
 def test_a_part_that_raises_spoils_itself_alone(shown):
-    answers.record({"a": lambda: 1 / 0, "b": lambda: 2, "c": lambda: Sly(2)})
+    answers.record({"x": sys.exit, "a": lambda: 1 / 0, "b": lambda: 2, "c": lambda: Sly(2)})
     parts = marking.answers(outputs(shown[0]))["parts"]
     assert parts["a"] == {"refused": "ZeroDivisionError: division by zero"}
     assert parts["b"] == {"value": 2}
+    assert parts["x"] == {"refused": "SystemExit: "}
     assert "refused" in parts["c"]
     assert "division" in shown[0]["text/plain"]
 

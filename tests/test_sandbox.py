@@ -2,6 +2,7 @@
 
 import json
 import os
+import py_compile
 import shutil
 import socket
 import subprocess
@@ -201,6 +202,13 @@ def test_it_has_no_rights_and_gets_none(view):
     assert view["status"]["NoNewPrivs"] == "1"
     assert view["root"] in ("PermissionError", "OSError")
     assert view["nested"] != 0
+
+
+def test_the_checks_are_not_there_in_compiled_form_either(run):
+    py_compile.compile(str(ROOT / "labsupport" / "checks_stall.py"), doraise=True)
+    course = "pathlib.Path(labsupport.__file__).parent"
+    look = f"import pathlib, labsupport\nlist({course}.rglob('*.pyc'))"
+    assert run(look).texts == ["[]"]
 
 
 def test_what_is_right_runs_as_it_would_anywhere(run, caplog):
@@ -475,6 +483,15 @@ def test_the_machines_memory_is_watched(run, monkeypatch):
     monkeypatch.setattr(sandbox_execute, "SPARE_BYTES", 2**60)
     done = run("import time; time.sleep(60)")
     assert done.stopped == "the machine had hardly any memory left"
+
+
+def test_what_a_sandbox_shows_is_known(monkeypatch, tmp_path):
+    assert sandbox.shows(Path("/usr/src/course"))  # a container's usual place
+    assert sandbox.shows(Path(sys.prefix, "masters"))
+    assert sandbox.shows(ROOT / "evidence")
+    assert not sandbox.shows(tmp_path)
+    monkeypatch.setattr(sandbox.machine, "ROOT", Path("/usr/src/course"))
+    assert "holds the course" in sandbox.refusal()
 
 
 def test_refusal_says_what_to_do(run, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -155,6 +156,31 @@ def link(path, to):
         path.symlink_to(to)
     except OSError as error:  # Windows, without the right to
         pytest.xfail(str(error))
+
+
+def test_what_macos_lays_beside_a_notebook_is_none(ada):
+    folder = ada / "toy"
+    folder.mkdir()
+    toy.save(released(), folder, "mine.ipynb")
+    (folder / "._mine.ipynb").write_bytes(b"\0\5\26\7")
+    assert found(ada).path == folder / "mine.ipynb"
+    assert found(ada).remarks == []
+
+
+def test_a_folder_that_cannot_be_opened_fails_its_student_only(ada, monkeypatch):
+    toy.save(released(), ada)
+    (ada.parent / "Bob" / "toy").mkdir(parents=True)
+    iterdir = Path.iterdir
+
+    def locked(path):
+        if path.parent.name == "Bob":
+            raise PermissionError(13, "Permission denied", str(path))
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", locked)
+    rows, _ = submissions.find(ada.parent, {"toy": []})
+    assert [(row.student, row.path is None) for row in rows] == [("Ada", False), ("Bob", True)]
+    assert "cannot be opened" in rows[1].why
 
 
 def test_a_link_may_stay_in_the_students_folder_but_not_lead_out(ada):

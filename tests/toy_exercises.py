@@ -146,6 +146,7 @@ def save(notebook, folder, name=f"{CHAPTER}.ipynb"):
 
 
 GRADED, LOOK, FAILED = "graded", "needs a look", "failed"
+ROOT = getattr(os, "geteuid", lambda: 1)() == 0
 
 # ---- ordinary ones
 
@@ -434,7 +435,8 @@ for pid in [os.getppid(), *(int(name) for name in os.listdir('/proc') if name.is
 """
 
 
-@case(FAILED, None, "the kernel ended")  # it sees nobody but itself
+# It sees nobody but itself; root's sandbox has an inner one, and that it may end.
+@case(*((FAILED, None, "the kernel ended") if ROOT else (GRADED, FULL)))
 def kills_every_process_it_sees(notebook, folder):
     save(first(solve(notebook), KILL), folder)
 
@@ -627,3 +629,9 @@ largest = 40 if [f for f in done if f != '/'] else 41
 @case(GRADED, FULL)
 def cannot_write_to_the_course(notebook, folder):
     save(solve(notebook, largest=WRITE), folder)
+
+
+@case(GRADED, 5.0)
+def a_solution_that_exits_costs_its_part_only(notebook, folder):
+    twice = "import sys\n\n\ndef twice(x):\n    return 2 * x if x != 'ab' else sys.exit(1)"
+    save(solve(notebook, twice=twice), folder)

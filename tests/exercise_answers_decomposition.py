@@ -637,6 +637,12 @@ WRONG = {
             "one that was forgotten misses again",
         ),
         (
+            "one room too few",
+            _store().replace("return room", "return room - 1"),
+            2 / 4,
+            "off by one",
+        ),
+        (
             "one room too many",
             _store().replace("return room", "return room + 1"),
             2 / 4,

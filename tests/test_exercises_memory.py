@@ -55,6 +55,11 @@ def test_a_wrong_answer_earns_its_share_and_is_told_why(exercise, source, share,
     assert attempt.mark.points == pytest.approx(share * attempt.mark.of, abs=0.01)
 
 
+def test_an_error_that_has_nothing_to_do_with_a_slip_reaches_the_reader():
+    source = "def cache_bytes(config, n_tokens):\n    return 'bytes' + n_tokens"
+    assert SHEET.attempt("memory-cache-bytes", source).words.startswith("TypeError: ")
+
+
 @pytest.mark.parametrize("constant", ["0", "1.0", "math.inf", "'1024'", "'both'", "True", "None"])
 @pytest.mark.parametrize("exercise", SHEET.exercises())
 def test_an_answer_that_is_always_the_same_earns_nothing(exercise, constant):

@@ -1,6 +1,6 @@
 """nbgrader's settings for this course: `source/` holds the masters, `student/` what is handed out.
 
-`nbgrader generate_assignment memory`, called in this directory, makes the student version.
+`nbgrader generate_assignment memory --force`, called in this directory, makes the student version.
 """
 
 c = get_config()  # noqa: F821 (nbgrader provides it)

@@ -1,7 +1,8 @@
 """What a student gets back: their notebook as a page, with the marks beside the exercises.
 
 Nothing of the grading run is in it but marks, parts by name and the names of Python's errors, so
-hidden tests and answers cannot leak, whatever a submission prints. Opening it runs nothing.
+hidden tests and answers cannot leak, beyond a few bits, whatever a submission prints. Opening it
+runs nothing.
 """
 
 import base64
@@ -30,8 +31,12 @@ SHARE = 5_000_000  # characters of all outputs of a notebook
 POLICY = (
     '<meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
-    "<style>td, th { padding: 0.2em 0.6em; }</style>"
+    "<style>td, th { padding: 0.2em 0.6em; } .panel-heading { height: auto; overflow: auto; }</style>"
 )
+FONTS = re.compile(r"@font-face\s*{[^}]*}")  # they could not be fetched
+RELATIVE = re.compile(
+    r"\[([^\]]*)\]\(\.\./[^)]*\)"
+)  # links into the course, which is not beside it
 FORMULAS = "Formulas stand here as they are written; the notebook shows them."
 TEST_CELL = re.compile(r'(<a href="#([\w.-]+)-check">)Test cell(?=</a>)')  # in the contents
 COMMENT = re.compile(r'<li><a href="#comment-[\w.-]+">Comment</a></li>\n?')
@@ -75,7 +80,9 @@ def notebook(
             if index in errors:
                 words = f"Cell {index + 1} stopped with {errors[index]} when it was graded."
                 shown.outputs.append(new_output("stream", name="stdout", text=words))
-        elif cell.source not in questions:  # HTML of the student's own stays text
+        elif cell.source in questions:
+            shown.source = RELATIVE.sub(r"\1", cell.source)
+        else:  # HTML of the student's own stays text
             shown = new_markdown_cell(_verbatim(shown.source), id=cell.id)
         if cell.cell_type == "code":
             shown.execution_count = index + 1
@@ -153,5 +160,5 @@ def page(made: nbformat.NotebookNode, course: Path, student: str, chapter: str) 
     run(GenerateFeedback(coursedir=CourseDirectory(config=config), config=config))
     written = course / "feedback" / student / chapter / f"{chapter}.html"
     html = SCRIPT.sub("", written.read_text(encoding="utf-8"))
-    html = COMMENT.sub("", TEST_CELL.sub(r"\1\2", html))
+    html = FONTS.sub("", COMMENT.sub("", TEST_CELL.sub(r"\1\2", html)))
     return html.replace("<head>", f"<head>\n{POLICY}", 1)

@@ -55,7 +55,8 @@ def add_arguments(parser) -> None:
 def main(args) -> int:
     """Grade the class; 0 when that came to its end, whatever the marks, 2 for wrong usage."""
     for name in {"SIGTERM", "SIGHUP"} & set(dir(signal)):  # as Ctrl-C: masters lie in the folder
-        signal.signal(getattr(signal, name), signal.default_int_handler)
+        if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(getattr(signal, name), signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="grade-", ignore_cleanup_errors=True) as folder:
         work = Path(folder)
         try:

@@ -21,7 +21,7 @@ from labsupport.masters import Master, configuration, exercise, plain, run
 from labsupport.sandbox import Limits
 from labsupport.submissions import Submission
 
-STATUSES = GRADED, LOOK, FAILED = "graded", "needs a look", "failed"
+STATUSES = GRADED, LOOK, FAILED, ABSENT = "graded", "needs a look", "failed", "not handed in"
 MOST_ERRORS = 5  # that feedback tells of
 STUDENT = "s0001"  # nbgrader's name of every student: theirs may hold any character
 
@@ -39,7 +39,7 @@ class Settings:
 class Result:
     """What came of a submission.
 
-    - `status`: "graded", "needs a look" or "failed", with `why` in words
+    - `status`: "graded", "needs a look", "failed" or "not handed in", with `why` in words
     - `points`, `of`: of the notebook; None where it failed
     - `seconds`: how long the notebook ran
     - `exercises`: for each, its name, `points`, `of`, and `right`: part -> whether it was right
@@ -147,7 +147,8 @@ class Grader(Autograde):
 
 def failed(submission: Submission, why: str) -> Result:
     """The result of a submission that got no marks."""
-    return Result(submission.student, submission.chapter, FAILED, why)
+    status = ABSENT if submission.absent else FAILED
+    return Result(submission.student, submission.chapter, status, why)
 
 
 def key(submission: Submission, master: Master, settings: Settings) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from dataclasses import asdict
 from pathlib import Path
 
-from labsupport.grading import FAILED, LOOK, STATUSES, Result
+from labsupport.grading import ABSENT, FAILED, LOOK, STATUSES, Result
 
 TABLES = {
     "marks": ("student", "chapter", "status", "why", "points", "of", "seconds"),
@@ -107,7 +107,7 @@ def summary(results: list[Result], ignored: list[str], about: list[str]) -> str:
     lines = ["# Marks", "", *about, "", "| status | submissions |", "| --- | --- |"]
     lines += [f"| {status} | {counts[status]} |" for status in STATUSES]
     lines += ["", "## Exercises", "", *_exercises(results)]
-    for status in (LOOK, FAILED):
+    for status in (LOOK, FAILED, ABSENT):
         these = [result for result in results if result.status == status]
         lines += ["", f"## {status.capitalize()}", ""]
         lines += [f"- {_name(r.student)}, {r.chapter}: {_line(r.why)}" for r in these] or ["None."]

@@ -83,6 +83,9 @@ def prepare(source: Path, chapter: str, folder: Path) -> Master:
     notebook = nbformat.reads(data.decode("utf-8"), as_version=4)
     tests = [cell for cell in notebook.cells if is_test(cell)]
     answers = {exercise(cell): marking.answers(plain(cell.get("outputs", []))) for cell in tests}
+    if _course(notebook).get("ran") != fingerprint(notebook):
+        said = f"{path} was changed, or saved by another program, after its last run. Run"
+        raise ValueError(f"{said}: python tools/exercises.py run {chapter}")
     if without := [name for name, told in answers.items() if not told or not told["parts"]]:
         said = f"{path} stores no answers of {without[0]}. Run: python tools/exercises.py run"
         raise ValueError(f"{said} {chapter}")
@@ -104,6 +107,21 @@ def prepare(source: Path, chapter: str, folder: Path) -> Master:
     sha256 = hashlib.sha256(data).hexdigest()
     gradebook = course / "gradebook.db"
     return Master(chapter, nbformat.writes(notebook), released, answers, points, gradebook, sha256)
+
+
+def fingerprint(notebook: nbformat.NotebookNode) -> str:
+    """SHA-256 of the code of a master and of the answers stored in it.
+
+    `tools/exercises.py run` keeps it in the notebook's metadata. Answers of an earlier question
+    would cost points, and JupyterLab saves 100.0 as 100, which is compared exactly.
+    """
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    told = [[cell.source, marking.answers(plain(cell.get("outputs", [])))] for cell in code]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _course(notebook: nbformat.NotebookNode) -> dict:
+    return notebook.metadata.get("price_of_remembering", {})
 
 
 def configuration(root: Path, chapter: str) -> Config:

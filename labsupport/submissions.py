@@ -31,6 +31,7 @@ class Submission:
     """What a student handed in for a chapter.
 
     - `path`: the notebook, or None where there is none to grade; `why` then says so
+    - `absent`: there is none of this chapter, nor anything that might be meant as one
     - `folder`: the student's folder, out of which no link may lead
     - `remarks`: what an instructor should look at
     """
@@ -41,6 +42,7 @@ class Submission:
     path: Path | None = None
     why: str = ""
     remarks: list[str] = field(default_factory=list)
+    absent: bool = False
 
 
 def find(
@@ -95,7 +97,7 @@ def _choose(student: Path, chapter: str, paths: list[Path], strays: list[Path]) 
         return Submission(student.name, chapter, student, path, remarks=remarks)
     else:
         why = f"two notebooks or more ({names}), and none is called {chapter}.ipynb"
-    return Submission(student.name, chapter, student, why=why)
+    return Submission(student.name, chapter, student, why=why, absent=not paths + strays)
 
 
 def chapter_of(path: Path, folder: Path, chapters: Mapping[str, Collection[str]]) -> str | None:

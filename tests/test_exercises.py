@@ -102,7 +102,8 @@ def test_every_code_cell_of_the_master_has_run_in_order(chapter):
 def test_the_student_version_is_what_its_master_gives(chapter, tmp_path):
     made = exercises.student(chapter, tmp_path)
     kept = STUDENT / chapter / f"{chapter}.ipynb"
-    assert made.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8")
+    same = made.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8")
+    assert same, f"{kept} is not what its master gives. Your answers: git stash. Or: make exercises"
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

@@ -93,13 +93,43 @@ def test_a_master_that_has_not_run_is_refused(tmp_path):
     path = tmp_path / "source" / "toy" / "toy.ipynb"
     path.parent.mkdir(parents=True)
     nbformat.write(toy.master(), path)
-    with pytest.raises(ValueError, match=r"no answers of toy-twice.*exercises.py run toy"):
+    with pytest.raises(ValueError, match=r"after its last run.*exercises.py run toy"):
+        masters.prepare(tmp_path / "source", "toy", tmp_path)
+
+
+@pytest.mark.parametrize("what", ["the question", "a number as JupyterLab saves it", "the answers"])
+def test_a_master_that_was_changed_after_its_run_is_refused(source, tmp_path, what):
+    notebook = nbformat.read(source / "toy" / "toy.ipynb", as_version=4)
+    test = toy.cell_of(notebook, "toy-rows-check")
+    told = test.outputs[0].data[answers.MIME]
+    if what == "the question":
+        test.source = test.source.replace("5.0", "6.0")
+    elif what == "the answers":
+        test.outputs = []
+    else:
+        assert told["atol"] == 0.0
+        told["atol"] = 0
+    path = tmp_path / "source" / "toy" / "toy.ipynb"
+    path.parent.mkdir(parents=True)
+    nbformat.write(notebook, path)
+    with pytest.raises(ValueError, match="after its last run"):
+        masters.prepare(tmp_path / "source", "toy", tmp_path)
+
+
+def test_a_master_without_answers_is_refused(source, tmp_path):
+    notebook = nbformat.read(source / "toy" / "toy.ipynb", as_version=4)
+    toy.cell_of(notebook, "toy-rows-check").outputs = []
+    notebook.metadata.price_of_remembering["ran"] = masters.fingerprint(notebook)
+    path = tmp_path / "source" / "toy" / "toy.ipynb"
+    path.parent.mkdir(parents=True)
+    nbformat.write(notebook, path)
+    with pytest.raises(ValueError, match=r"no answers of toy-rows.*exercises.py run toy"):
         masters.prepare(tmp_path / "source", "toy", tmp_path)
 
 
 def test_a_master_that_nbgrader_refuses_is_told(source, tmp_path):
     notebook = nbformat.read(source / "toy" / "toy.ipynb", as_version=4)
-    toy.cell_of(notebook, "toy-rows").metadata.nbgrader.grade_id = "toy-twice"
+    toy.cell_of(notebook, "toy-rows").metadata.nbgrader.grade_id = "toy-twice"  # no code
     path = tmp_path / "source" / "toy" / "toy.ipynb"
     path.parent.mkdir(parents=True)
     nbformat.write(notebook, path)
@@ -573,6 +603,16 @@ def test_an_end_from_outside_is_an_interruption(two, source, tmp_path, monkeypat
     finally:
         signal.signal(getattr(signal, name), before)
     assert list(tmp_path.glob("grade-*")) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_what_nohup_has_ignored_stays_ignored(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert command(tmp_path / "none", "--out", tmp_path / "marks") == 2
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_an_interruption_while_nbgrader_runs_is_one(source, tmp_path, monkeypatch):

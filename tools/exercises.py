@@ -40,6 +40,7 @@ def run(chapter: str, source: Path = SOURCE) -> None:
             if output.get("name") == "stderr":
                 raise ValueError(f"{path.name}, cell {cell.id} wrote to stderr: {output.text}")
     notebook.metadata.language_info = {"name": "python"}  # the full form names this Python
+    notebook.metadata.price_of_remembering["ran"] = masters.fingerprint(notebook)
     write(notebook, path)
 
 

@@ -31,12 +31,11 @@ SHARE = 5_000_000  # characters of all outputs of a notebook
 POLICY = (
     '<meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
-    "<style>td, th { padding: 0.2em 0.6em; } .panel-heading { height: auto; overflow: auto; }</style>"
+    "<style>td, th { padding: 0.2em 0.6em; }"
+    " .panel-heading { height: auto; overflow: auto; }</style>"
 )
 FONTS = re.compile(r"@font-face\s*{[^}]*}")  # they could not be fetched
-RELATIVE = re.compile(
-    r"\[([^\]]*)\]\(\.\./[^)]*\)"
-)  # links into the course, which is not beside it
+RELATIVE = re.compile(r"\[([^\]]*)\]\(\.\./[^)]*\)")  # links into the course
 FORMULAS = "Formulas stand here as they are written; the notebook shows them."
 TEST_CELL = re.compile(r'(<a href="#([\w.-]+)-check">)Test cell(?=</a>)')  # in the contents
 COMMENT = re.compile(r'<li><a href="#comment-[\w.-]+">Comment</a></li>\n?')

@@ -151,6 +151,8 @@ def test_the_contents_of_feedback_name_the_exercises(graded):
     text = page.read_text(encoding="utf-8")
     assert re.search(r'<a href="#toy-rows-check">toy-rows</a>', text)
     assert ">Comment</a>" not in text
+    assert "A sheet for chapter 9" in text  # a link would lead nowhere
+    assert "@font-face" not in text
     assert ">Test cell</a>" not in text
 
 

@@ -62,7 +62,7 @@ def _graded(grade_id: str, source: str, points: float | None) -> nbformat.Notebo
 
 def master() -> nbformat.NotebookNode:
     """The master; it has not run, so it holds no outputs."""
-    cells = [new_markdown_cell("# A small sheet", id="title")]
+    cells = [new_markdown_cell("# A sheet for [chapter 9](../../../nine.md)", id="title")]
     cells += [new_code_cell("import numpy as np", id="setup")]
     for name, (points, solution, tests) in EXERCISES.items():
         cells += [new_markdown_cell(f"## {name}", id=f"{name}-question")]

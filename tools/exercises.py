@@ -60,9 +60,7 @@ def student(chapter: str, out: Path, source: Path = SOURCE) -> Path:
         made = masters.prepare(source, chapter, Path(folder)).released
     path = out / chapter / f"{chapter}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
-    notebook = nbformat.reads(made, as_version=4)
-    notebook.metadata.price_of_remembering.pop("ran")  # of the master
-    write(notebook, path)
+    write(nbformat.reads(made, as_version=4), path)
     return path
 
 

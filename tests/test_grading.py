@@ -323,7 +323,7 @@ def test_feedback_shows_what_was_handed_in_within_bounds(ada, master, tmp_path):
     assert png in page
     assert page.count("long") < 3 * feedback.LONGEST / 4 + 100
     assert page.count("the rest is left out") == 3
-    assert ">A small sheet<" in page  # the course's own Markdown is rendered
+    assert ">A sheet for chapter 9<" in page  # the course's own Markdown is rendered
 
 
 def test_all_outputs_together_are_bounded(monkeypatch):

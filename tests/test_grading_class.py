@@ -180,17 +180,22 @@ def test_marks_that_exist_are_refused_and_resume_does_nothing_again(graded, mast
 
 
 def real_class(folder):
-    """For each chapter: the master, the blank, and every exercise answered wrongly."""
+    """For each chapter: the master, the blank, and every other exercise answered wrongly, twice.
+
+    (An exercise may use the one before it.)
+    """
     for chapter in CHAPTERS:
         wrong = __import__(f"exercise_answers_{chapter}").WRONG
         handed = SOURCE.parent / "student" / chapter / f"{chapter}.ipynb"
-        for student in ("master", "blank", "wrong"):
+        exercises_of = list(Sheet(chapter).exercises())
+        wrongly = {"wrong": exercises_of[::2], "wrong too": exercises_of[1::2]}
+        for student in ("master", "blank", *wrongly):
             notebook = nbformat.read(handed, as_version=4)
             for cell in notebook.cells:
                 name = cell.metadata.get("nbgrader", {}).get("grade_id")
-                if student == "master" and name in Sheet(chapter).exercises():
+                if student != "blank" and name in exercises_of:
                     cell.source = Sheet(chapter).solution(name)
-                if student == "wrong" and name in wrong:
+                if name in wrongly.get(student, []):
                     cell.source = wrong[name][0][1]
             (folder / student).mkdir(parents=True, exist_ok=True)
             nbformat.write(notebook, folder / student / f"{chapter}.ipynb")
@@ -222,9 +227,12 @@ def test_the_master_gets_full_marks_and_the_blank_none(real, chapter):
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_known_wrong_answers_get_what_they_deserve(real, chapter):
     wrong = __import__(f"exercise_answers_{chapter}").WRONG
-    for row in table(real / "exercises.csv"):
-        if (row["chapter"], row["student"]) == (chapter, "wrong"):
-            _, _, share, _ = wrong[row["exercise"]][0]
+    rows = [row for row in table(real / "exercises.csv") if row["chapter"] == chapter]
+    for student, first in (("wrong", 0), ("wrong too", 1)):
+        got = [row for row in rows if row["student"] == student]
+        assert len(got) == len(Sheet(chapter).exercises())
+        for number, row in enumerate(got):
+            share = wrong[row["exercise"]][0][2] if number % 2 == first else 1
             assert float(row["points"]) == pytest.approx(share * float(row["of"]), abs=0.005), row
 
 

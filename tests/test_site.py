@@ -118,6 +118,12 @@ def test_every_image_says_what_it_shows(visit, doc):
         assert source.rsplit(".", 1)[0] not in alt, f"the alt text of {source} is its file name"
 
 
+@pytest.mark.parametrize("doc", [doc for doc in PAGES if doc.startswith("exercises/")])
+def test_an_exercise_page_opens_its_notebook_on_binder(visit, doc):
+    end = f'[href$="?urlpath=lab/tree/{doc}.ipynb"]'
+    assert visit(doc).locator(f'a[href^="https://mybinder.org/v2/gh/"]{end}').count() >= 1
+
+
 @pytest.mark.parametrize("doc", PAGES)
 def test_page_describes_itself(visit, doc):
     page = visit(doc)

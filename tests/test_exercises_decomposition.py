@@ -4,8 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from exercise_answers_decomposition import WRONG
-from exercise_code import Sheet, loaded_points
+from exercise_code import Sheet
 
 from labsupport import checks_decomposition_pays as paying
 from labsupport import made_up, timing
@@ -15,30 +14,6 @@ from labsupport.streams import BoundedStore
 SHEET = Sheet("decomposition")
 EXERCISES = SHEET.exercises()
 COSTS = list(itertools.product((1, 3), (5, 9), (2, 5, 6), (9, 11), (0, 7)))
-CASES = [(name, *case) for name, cases in WRONG.items() for case in cases]
-
-
-@pytest.mark.parametrize("exercise", EXERCISES)
-def test_the_master_has_full_marks_and_a_blank_none(exercise):
-    master, blank = SHEET.attempt(exercise), SHEET.attempt(exercise, SHEET.blank(exercise))
-    assert (master.mark.points, master.words, master.right) == (EXERCISES[exercise], "", True)
-    assert blank.mark.points == 0
-    assert not blank.right
-    assert "still to be written" in blank.words or "no value yet" in blank.words
-
-
-@pytest.mark.parametrize(("exercise", "why", "source", "share", "words"), CASES)
-def test_a_wrong_answer_has_its_share_and_its_words(exercise, why, source, share, words):
-    attempt = SHEET.attempt(exercise, source)
-    assert attempt.mark.points == round(EXERCISES[exercise] * share, 2), attempt.mark.words()
-    assert attempt.right == (not words), attempt.words
-    assert words in attempt.words
-    assert attempt.words.startswith("NotYet") == bool(words), attempt.words
-
-
-def test_points_are_those_that_the_checks_print():
-    named = {name.removeprefix("decomposition-"): of for name, of in EXERCISES.items()}
-    assert named == loaded_points("decomposition")
 
 
 # What the checks hold to be right

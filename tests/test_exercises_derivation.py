@@ -4,9 +4,7 @@ import ast
 
 import numpy as np
 import pandas as pd
-import pytest
-from exercise_answers_derivation import SHEET, WRONG
-from exercise_code import loaded_points
+from exercise_answers_derivation import SHEET
 
 from labsupport import (
     arithmetic,
@@ -15,48 +13,6 @@ from labsupport import (
     derivation_source,
 )
 from labsupport.charmodel import CharConfig
-
-EXERCISES = SHEET.exercises()
-CASES = [(exercise, *case) for exercise, cases in WRONG.items() for case in cases]
-
-
-@pytest.mark.parametrize("exercise", EXERCISES)
-def test_the_master_has_full_marks(exercise):
-    attempt = SHEET.attempt(exercise)
-    assert attempt.right, attempt.words
-    assert attempt.mark.points == EXERCISES[exercise]
-
-
-@pytest.mark.parametrize("exercise", EXERCISES)
-def test_a_blank_has_none(exercise):
-    attempt = SHEET.attempt(exercise, SHEET.blank(exercise))
-    assert attempt.mark.points == 0
-    assert "still to be written" in attempt.words
-
-
-@pytest.mark.parametrize(
-    ("exercise", "why", "source", "share", "words"), CASES, ids=[f"{c[0]}: {c[1]}" for c in CASES]
-)
-def test_a_wrong_answer_has_its_marks_and_its_words(exercise, why, source, share, words):
-    attempt = SHEET.attempt(exercise, source)
-    assert attempt.mark.points == pytest.approx(EXERCISES[exercise] * share, abs=0.005)
-    assert words in attempt.words
-    assert attempt.right == (words == "")
-
-
-def test_the_checks_print_the_points_of_the_cells():
-    printed = {f"derivation-{name}": n for name, n in loaded_points("derivation").items()}
-    assert printed == EXERCISES
-    assert set(WRONG) == set(EXERCISES)
-    assert 20 <= sum(EXERCISES.values()) <= 30
-
-
-@pytest.mark.parametrize("exercise", EXERCISES)
-def test_the_titles_state_the_points(exercise):
-    number = list(EXERCISES).index(exercise) + 1
-    titles = [c.source.splitlines()[0] for c in SHEET.notebook.cells if c.source.startswith("## ")]
-    assert titles[number - 1].startswith(f"## {number}. ")
-    assert titles[number - 1].endswith(f"({EXERCISES[exercise]:g} points)")
 
 
 def test_the_counts_shown_are_those_of_a_model():

@@ -1,15 +1,9 @@
 """Wrong solutions of chapter 1's exercises: why, source, share of the points, the check's words.
 
-Words "" mean that the visible check is content. `_but` changes a right solution in one place.
+Words "" mean that the visible check is content. `changed` changes a right solution in one place.
 """
 
-
-def _but(right: str, *changes: tuple[str, str]) -> str:
-    for old, new in changes:
-        assert right.count(old) == 1, f"{old!r} stands {right.count(old)} times"
-        right = right.replace(old, new)
-    return right
-
+from exercise_code import changed
 
 SLOWDOWN = """
 def slowdown(cold_ms, warm_ms):
@@ -130,25 +124,25 @@ WRONG = {
     "stall-slowdown": [
         (
             "the two in the other order",
-            _but(SLOWDOWN, ("return grows, falls", "return falls, grows")),
+            changed(SLOWDOWN, ("return grows, falls", "return falls, grows")),
             0,
             "other order",
         ),
         (
             "one percentage for both, of the cold time",
-            _but(SLOWDOWN, ("return grows, falls", "return grows, grows")),
+            changed(SLOWDOWN, ("return grows, falls", "return grows, grows")),
             1 / 2,
             "growth of the time, twice",
         ),
         (
             "one percentage for both, of the warm time",
-            _but(SLOWDOWN, ("return grows, falls", "return falls, falls")),
+            changed(SLOWDOWN, ("return grows, falls", "return falls, falls")),
             1 / 2,
             "fall of the rate, twice",
         ),
         (
             "warm in per cent of cold",
-            _but(SLOWDOWN, ("grows, falls\n", "100 + grows, 100 - falls\n")),
+            changed(SLOWDOWN, ("grows, falls\n", "100 + grows, 100 - falls\n")),
             0,
             "what is left, in per cent",
         ),
@@ -162,13 +156,13 @@ WRONG = {
         ),
         (
             "shares, not per cent",
-            _but(SLOWDOWN, ("grows, falls\n", "grows / 100, falls / 100\n")),
+            changed(SLOWDOWN, ("grows, falls\n", "grows / 100, falls / 100\n")),
             0,
             "a share, or per cent?",
         ),
         (
             "whole per cent",
-            _but(SLOWDOWN, ("return grows, falls", "return round(grows), round(falls)")),
+            changed(SLOWDOWN, ("return grows, falls", "return round(grows), round(falls)")),
             0,
             "is it rounded, or cut off?",
         ),
@@ -193,27 +187,27 @@ WRONG = {
     "stall-runs": [
         (
             "units passed over",
-            _but(RUNS, ('"s": 1000.0', '"s": 1.0'), ("0.001", "1.0")),
+            changed(RUNS, ('"s": 1000.0', '"s": 1.0'), ("0.001", "1.0")),
             0,
             "the unit in which each was printed",
         ),
         (
             "all read as seconds",
-            _but(RUNS, ('"ms": 1.0', '"ms": 1000.0'), ("0.001", "1000.0")),
+            changed(RUNS, ('"ms": 1.0', '"ms": 1000.0'), ("0.001", "1000.0")),
             3 / 4,
             "every number read as seconds",
         ),
-        ("µs times 1000", _but(RUNS, ("0.001", "1000.0")), 3 / 4, "µs multiplied"),
-        ("a note counts", _but(RUNS, (r"\[OUTPUT\] token", "token")), 3 / 4, "another tag"),
+        ("µs times 1000", changed(RUNS, ("0.001", "1000.0")), 3 / 4, "µs multiplied"),
+        ("a note counts", changed(RUNS, (r"\[OUTPUT\] token", "token")), 3 / 4, "another tag"),
         (
             "a run without its end counts",
-            _but(RUNS, (' if run["elapsed_ms"] is not None', "")),
+            changed(RUNS, (' if run["elapsed_ms"] is not None', "")),
             3 / 4,
             "a run that was cut off",
         ),
         (
             "a run ends with its timer",
-            _but(
+            changed(
                 RUNS,
                 (
                     '            runs[-1]["tokens_ms"].append(stamp)',
@@ -226,7 +220,7 @@ WRONG = {
         ),
         (
             "whole milliseconds",
-            _but(
+            changed(
                 RUNS,
                 (
                     "float(m[1]) * in_ms[m[2]]\n            runs",
@@ -236,10 +230,10 @@ WRONG = {
             3 / 4,
             "without their decimals",
         ),
-        ("entries as text", _but(RUNS, ("int(m[1])", "m[1]")), 0, "should be one number"),
+        ("entries as text", changed(RUNS, ("int(m[1])", "m[1]")), 0, "should be one number"),
         (
             "other keys",
-            _but(RUNS, ('runs[-1]["entries"]', 'runs[-1]["n_entries"]')),
+            changed(RUNS, ('runs[-1]["entries"]', 'runs[-1]["n_entries"]')),
             0,
             "has the keys",
         ),
@@ -263,19 +257,21 @@ WRONG = {
         ),
         (
             "the wrong sign",
-            _but(REFERENCE, ("float) - np", "float) + np")),
+            changed(REFERENCE, ("float) - np", "float) + np")),
             0,
             "added where it should be taken off",
         ),
         (
             "bounds of a whole step",
-            _but(REFERENCE, ("rows - step / 2", "rows - step"), ("rows + step / 2", "rows + step")),
+            changed(
+                REFERENCE, ("rows - step / 2", "rows - step"), ("rows + step / 2", "rows + step")
+            ),
             1 / 3,
             "a whole step",
         ),
         (
             "any row, not all",
-            _but(
+            changed(
                 REFERENCE,
                 (
                     "(rows - step / 2).max(), (rows + step / 2).min()",
@@ -287,25 +283,25 @@ WRONG = {
         ),
         (
             "an average of the rows",
-            _but(REFERENCE, (".max()", ".mean()"), (".min()", ".mean()")),
+            changed(REFERENCE, (".max()", ".mean()"), (".min()", ".mean()")),
             1 / 3,
             "the average of what the rows say",
         ),
         (
             "never None",
-            _but(REFERENCE, (" if low <= high else None", "")),
+            changed(REFERENCE, (" if low <= high else None", "")),
             2 / 3,
             "the lower one is above the upper",
         ),
         (
             "no reference where one alone is left",
-            _but(REFERENCE, ("low <= high", "low < high")),
+            changed(REFERENCE, ("low <= high", "low < high")),
             2 / 3,
             "",
         ),
         (
             "one number",
-            _but(REFERENCE, ("return (low, high) if low <= high else None", "return rows[0]")),
+            changed(REFERENCE, ("return (low, high) if low <= high else None", "return rows[0]")),
             0,
             "a list or a tuple",
         ),
@@ -327,68 +323,68 @@ WRONG = {
         ),
     ],
     "stall-layers": [
-        ("the warm column alone", _but(LAYERS, ("warm - cold", "warm")), 0, "the warm column"),
+        ("the warm column alone", changed(LAYERS, ("warm - cold", "warm")), 0, "the warm column"),
         (
             "the whole excess over the layers",
-            _but(LAYERS, ("np.diff(excess).mean()", "excess[-1] / len(excess)")),
+            changed(LAYERS, ("np.diff(excess).mean()", "excess[-1] / len(excess)")),
             0,
             "before layer 0",
         ),
         (
             "n steps between n stamps",
-            _but(LAYERS, ("np.diff(excess).mean()", "np.ptp(excess) / len(excess)")),
+            changed(LAYERS, ("np.diff(excess).mean()", "np.ptp(excess) / len(excess)")),
             0,
             "count the steps between them",
         ),
         (
             "the last layer for nothing",
-            _but(LAYERS, ("len(excess) *", "(len(excess) - 1) *")),
+            changed(LAYERS, ("len(excess) *", "(len(excess) - 1) *")),
             1 / 2,
             "a layer too few",
         ),
         (
             "median for mean",
-            _but(LAYERS, ("np.diff(excess).mean()", "np.median(np.diff(excess))")),
+            changed(LAYERS, ("np.diff(excess).mean()", "np.median(np.diff(excess))")),
             0,
             "a median of the steps",
         ),
         (
             "the mean excess",
-            _but(LAYERS, ("np.diff(excess).mean()", "excess.mean()")),
+            changed(LAYERS, ("np.diff(excess).mean()", "excess.mean()")),
             0,
             "the mean excess",
         ),
         (
             "a share of the warm time",
-            _but(LAYERS, ("(warm_end_ms - cold_end_ms)", "warm_end_ms")),
+            changed(LAYERS, ("(warm_end_ms - cold_end_ms)", "warm_end_ms")),
             1 / 2,
             "a share of the warm time",
         ),
         (
             "a fitted slope",
-            _but(
+            changed(
                 LAYERS,
                 ("np.diff(excess).mean()", "np.polyfit(np.arange(len(excess)), excess, 1)[0]"),
             ),
             0,
             "the slope of a fitted line",
         ),
-        ("ten layers always", _but(LAYERS, ("len(excess) *", "10 *")), 1 / 2, "ten layers"),
+        ("ten layers always", changed(LAYERS, ("len(excess) *", "10 *")), 1 / 2, "ten layers"),
         (
             "per cent for a share",
-            _but(LAYERS, ("len(excess) *", "100 * len(excess) *")),
+            changed(LAYERS, ("len(excess) *", "100 * len(excess) *")),
             1 / 2,
             "a share, or per cent?",
         ),
         (
             "seconds",
-            _but(LAYERS, ("return penalty_ms", "return penalty_ms / 1000")),
+            changed(LAYERS, ("return penalty_ms", "return penalty_ms / 1000")),
             1 / 2,
             "are the units right",
         ),
         (
             "an argument that is changed",
-            _but(LAYERS, ("excess = warm - cold", "warm -= cold\n    excess = warm")),
+            changed(LAYERS, ("excess = warm - cold", "warm -= cold\n    excess = warm")),
             1 / 2,
             "changes an argument",
         ),
@@ -401,7 +397,7 @@ WRONG = {
         ),
     ],
     "stall-audit": [
-        (why, _but(AUDIT, change), 5 / 6, words)
+        (why, changed(AUDIT, change), 5 / 6, words)
         for why, change, words in [
             ("a mean cut off", ("round(float(t.mean()))", "int(t.mean())"), "cut off"),
             ("an exact mean", ("round(float(t.mean()))", "t.mean()"), "not rounded"),
@@ -436,7 +432,7 @@ WRONG = {
         ("all are accused", "def audit(report):\n    return list('ABCDEF')", 0, "Statement A"),
         (
             "those that hold",
-            _but(AUDIT, ("if not holds", "if holds")),
+            changed(AUDIT, ("if not holds", "if holds")),
             0,
             "Statement A is not judged right",
         ),
@@ -452,13 +448,13 @@ WRONG = {
     "stall-order": [
         (
             "an answer from one order",
-            _but(ORDER, ("    if not", POOLED + "    if not"), ("return None", "return pooled")),
+            changed(ORDER, ("    if not", POOLED + "    if not"), ("return None", "return pooled")),
             2 / 3,
             "pairs in one order",
         ),
         (
             "the two in the other order",
-            _but(
+            changed(
                 ORDER,
                 (" - warm_first) / 2", " + warm_first) / 2"),
                 ("(cold_first + warm_first) / 2\n", "(cold_first - warm_first) / 2\n"),
@@ -468,7 +464,7 @@ WRONG = {
         ),
         (
             "one average over all pairs",
-            _but(
+            changed(
                 ORDER,
                 (
                     "    cold_first, warm_first =",
@@ -480,7 +476,7 @@ WRONG = {
         ),
         (
             "medians",
-            _but(
+            changed(
                 ORDER,
                 ('np.mean(steps["cold"])', 'np.median(steps["cold"])'),
                 ('np.mean(steps["warm"])', 'np.median(steps["warm"])'),
@@ -491,7 +487,7 @@ WRONG = {
         ("not halved", ORDER.replace(" / 2", ""), 1 / 3, "twice what it should be"),
         (
             "first less second",
-            _but(ORDER, ("(cold_first + warm_first) / 2", "-(cold_first + warm_first) / 2")),
+            changed(ORDER, ("(cold_first + warm_first) / 2", "-(cold_first + warm_first) / 2")),
             2 / 3,
             "right but for its sign",
         ),
@@ -504,10 +500,10 @@ WRONG = {
         ),
     ],
     "stall-rivals": [
-        ("one agreement is enough", _but(RIVALS, ("if all(", "if any(")), 0, "agree with some"),
+        ("one agreement is enough", changed(RIVALS, ("if all(", "if any(")), 0, "agree with some"),
         (
             "runs that nobody made count",
-            _but(
+            changed(
                 RIVALS,
                 (
                     "in observed.items()",
@@ -519,7 +515,7 @@ WRONG = {
         ),
         (
             "`is` for ==: NumPy's True is not Python's",
-            _but(
+            changed(
                 RIVALS,
                 ("predictions.loc[run, rival] == stalls", "predictions.loc[run, rival] is stalls"),
             ),
@@ -528,37 +524,39 @@ WRONG = {
         ),
         (
             "the last of tied runs",
-            _but(RIVALS, ("n_left < fewest", "n_left < len(names) and n_left <= fewest")),
+            changed(RIVALS, ("n_left < fewest", "n_left < len(names) and n_left <= fewest")),
             2 / 3,
             "the last of several runs",
         ),
         (
             "those that are out",
-            _but(RIVALS, ("if all(", "if not all(")),
+            changed(RIVALS, ("if all(", "if not all(")),
             0,
             "the rivals that are excluded",
         ),
         (
             "all rivals count for the next run",
-            _but(RIVALS, ("names = alive(predictions, observed)", "names = list(predictions)")),
+            changed(RIVALS, ("names = alive(predictions, observed)", "names = list(predictions)")),
             1 / 3,
             "already excluded",
         ),
         (
             "the best case",
-            _but(RIVALS, ("n_left = max(", "n_left = min(")),
+            changed(RIVALS, ("n_left = max(", "n_left = min(")),
             1 / 3,
             "next_run",
         ),
         (
             "the run on which they agree most",
-            _but(RIVALS, ("None, len(names)", "None, 0"), ("n_left < fewest", "n_left > fewest")),
+            changed(
+                RIVALS, ("None, len(names)", "None, 0"), ("n_left < fewest", "n_left > fewest")
+            ),
             1 / 3,
             "agree most",
         ),
         (
             "always some run",
-            _but(RIVALS, ("None, len(names)", "None, len(names) + 1")),
+            changed(RIVALS, ("None, len(names)", "None, len(names) + 1")),
             2 / 3,
             "splits no one off",
         ),
@@ -578,19 +576,19 @@ WRONG = {
     "stall-hashes": [
         (
             "the eyes see all",
-            _but(HASHES, (" / seen)", ")"), ("- rate * seen)", "- rate)")),
+            changed(HASHES, (" / seen)", ")"), ("- rate * seen)", "- rate)")),
             0,
             "every damage seen by the hash",
         ),
         (
             "the eyes on the wrong side",
-            _but(HASHES, (" / seen)", " * seen)")),
+            changed(HASHES, (" / seen)", " * seen)")),
             1 / 3,
             "on the wrong side",
         ),
         (
             "fewer runs that see all",
-            _but(
+            changed(
                 HASHES,
                 (
                     "min(1.0, (1 - (1 - confidence) ** (1 / n_clean)) / seen)",
@@ -602,7 +600,7 @@ WRONG = {
         ),
         (
             "more than certain",
-            _but(
+            changed(
                 HASHES,
                 (
                     "min(1.0, (1 - (1 - confidence) ** (1 / n_clean)) / seen)",
@@ -614,27 +612,27 @@ WRONG = {
         ),
         (
             "three over n",
-            _but(HASHES, ("(1 - (1 - confidence) ** (1 / n_clean))", "3 / n_clean")),
+            changed(HASHES, ("(1 - (1 - confidence) ** (1 / n_clean))", "3 / n_clean")),
             1 / 3,
             "the rule of three",
         ),
         (
             "the confidence itself",
-            _but(HASHES, ("(1 - confidence) ** (1", "confidence ** (1")),
+            changed(HASHES, ("(1 - confidence) ** (1", "confidence ** (1")),
             1 / 3,
             "the chance of being fooled",
         ),
-        ("one run short", _but(HASHES, ("1e-9)) + 1", "1e-9))")), 2 / 3, "one run too few"),
+        ("one run short", changed(HASHES, ("1e-9)) + 1", "1e-9))")), 2 / 3, "one run too few"),
         (
             "a bound that equals the rate is enough",
-            _but(HASHES, ("np.floor", "np.ceil"), (" + 1e-9)) + 1", "))")),
+            changed(HASHES, ("np.floor", "np.ceil"), (" + 1e-9)) + 1", "))")),
             2 / 3,
             "0.75) is not right. It looks like one run too few",
         ),
         (
             "the logarithm of 0",
             "import math\n"
-            + _but(
+            + changed(
                 HASHES,
                 ("    if rate * seen == 1:\n        return 1\n", ""),
                 ("np.log(1 - rate", "math.log(1 - rate"),
@@ -644,13 +642,13 @@ WRONG = {
         ),
         (
             "no run at all where the hash sees each",
-            _but(HASHES, ("        return 1\n", "        return 0\n")),
+            changed(HASHES, ("        return 1\n", "        return 0\n")),
             2 / 3,
             "",
         ),
         (
             "not a whole number",
-            _but(
+            changed(
                 HASHES,
                 (
                     "int(np.floor(np.log(1 - confidence) / np.log(1 - rate * seen) + 1e-9)) + 1",
@@ -662,13 +660,13 @@ WRONG = {
         ),
         (
             "runs of a hash that sees all",
-            _but(HASHES, ("- rate * seen)", "- rate)")),
+            changed(HASHES, ("- rate * seen)", "- rate)")),
             2 / 3,
             "every damage seen by the hash",
         ),
         (
             "three over the rate",
-            _but(
+            changed(
                 HASHES,
                 (
                     "np.floor(np.log(1 - confidence) / np.log(1 - rate * seen) + 1e-9)) + 1",
@@ -680,7 +678,7 @@ WRONG = {
         ),
         (
             "runs for the confidence itself",
-            _but(HASHES, ("np.log(1 - confidence)", "np.log(confidence)")),
+            changed(HASHES, ("np.log(1 - confidence)", "np.log(confidence)")),
             2 / 3,
             "the chance of being fooled",
         ),
@@ -696,37 +694,37 @@ WRONG = {
         ),
         (
             "no shift",
-            _but(CLOCKS, ("earliest = min(first for first, _, _ in runs)", "earliest = 0.0")),
+            changed(CLOCKS, ("earliest = min(first for first, _, _ in runs)", "earliest = 0.0")),
             0,
             "without any shift",
         ),
         (
             "the least of the runs' own rates",
-            _but(CLOCKS, ("(last - earliest)", "(last - first)")),
+            changed(CLOCKS, ("(last - earliest)", "(last - first)")),
             0,
             "the least of the rates of the single runs",
         ),
         (
             "one run saved",
-            _but(CLOCKS, ("rate = min(", "rate = max(")),
+            changed(CLOCKS, ("rate = min(", "rate = max(")),
             0,
             "keeps one run within its timer",
         ),
         (
             "the inverse rate",
-            _but(CLOCKS, ("return rate,", "return 1 / rate,")),
+            changed(CLOCKS, ("return rate,", "return 1 / rate,")),
             1 / 2,
             "the other clock's rate",
         ),
         (
             "a shift of the stamps",
-            _but(CLOCKS, ("-rate * earliest", "-earliest")),
+            changed(CLOCKS, ("-rate * earliest", "-earliest")),
             1 / 2,
             "a shift in ms of the stamps",
         ),
         (
             "a shift the wrong way",
-            _but(CLOCKS, ("-rate * earliest", "rate * earliest")),
+            changed(CLOCKS, ("-rate * earliest", "rate * earliest")),
             1 / 2,
             "right but for its sign",
         ),

@@ -93,6 +93,15 @@ class Sheet:
         raise ValueError(f"{self.chapter} has no cell {exercise}-check")
 
 
+def changed(source: str, *changes: tuple[str, str]) -> str:
+    """A right solution with each (old, new) made; ValueError unless old stands there once."""
+    for old, new in changes:
+        if source.count(old) != 1:
+            raise ValueError(f"{old!r} stands {source.count(old)} times in:\n{source}")
+        source = source.replace(old, new)
+    return source
+
+
 def loaded_points(chapter: str) -> dict[str, float]:
     """The points that the checks of a chapter's exercises print."""
     return {name: points for (of, name), points in checks.POINTS.items() if of == chapter}

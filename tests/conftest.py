@@ -1,21 +1,15 @@
-"""What tests share: the repository's files, the built book on loopback, and a browser."""
+"""What tests share: which of them can run here, a browser, and a doctored measurement."""
 
-import functools
-import http.server
 import os
 import shutil
 import subprocess
 import sys
-import threading
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Error, sync_playwright
 
-from labsupport import machine, sandbox
+from labsupport import sandbox
 
-ROOT = Path(__file__).resolve().parent.parent
-HTML = ROOT / "_build" / "html"
 ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 NO_BROWSER = """No browser could be started. The site tests need one. Do one of these:
@@ -32,48 +26,6 @@ if NO_SANDBOX and not (sys.platform.startswith("linux") and os.environ.get("CI")
 def pytest_report_header():
     """What is left out here, and why."""
     return f"left out, the tests of grading in a sandbox: {NO_SANDBOX}" if NO_SANDBOX else ""
-
-
-def read(name):
-    """The text of a file of the repository."""
-    return (ROOT / name).read_text(encoding="utf-8")
-
-
-def course(*words, python=("-m", "labsupport")):
-    """A command of the course, `python -m labsupport` with these words, run; it must succeed.
-
-    The libraries are told to use two threads: a command that needs one has to say so itself.
-    """
-    two = dict.fromkeys(machine.THREAD_VARIABLES, "2")
-    done = subprocess.run(
-        [sys.executable, *python, *map(str, words)],
-        cwd=ROOT,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        env=os.environ | two,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves files and writes no log."""
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture(scope="session")
-def site():
-    """The address of the built book, served on loopback for as long as the tests run."""
-    if not (ROOT / "_build" / "passed").is_file():
-        pytest.fail("There is no book that was built without error. Run: make book")
-    handler = functools.partial(QuietHandler, directory=HTML)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
 
 
 def launch(chromium):

@@ -4,7 +4,7 @@ import ast
 import re
 
 import jupytext
-from conftest import ROOT, read
+from repository import ROOT, read
 
 from labsupport import ledger
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import course
+from repository import course
 
 from labsupport import __main__ as cli
 from labsupport import breakeven, costmodel, evidence

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import yaml
-from conftest import ROOT, read
+from repository import ROOT, read
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 

@@ -15,7 +15,7 @@ import pandas as pd
 import psutil
 import pyperf
 import pytest
-from conftest import ROOT
+from repository import ROOT
 
 from labsupport import (
     bench_command,

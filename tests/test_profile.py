@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import course
 from hypothesis import given
 from hypothesis import strategies as st
+from repository import course
 
 from labsupport import __main__ as cli
 from labsupport import decoder, evidence, machine, profile, profile_command, timing

@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 import yaml
-from conftest import ROOT, read
 from lesson_inputs import imported_modules, toc_pages
+from repository import ROOT, read
 
 PACKAGE = ROOT / "labsupport"
 MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")

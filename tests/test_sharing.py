@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import course
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from repository import course
 from scipy import stats
 
 from labsupport import __main__ as cli

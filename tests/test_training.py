@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import sample_run
 import torch
-from conftest import course
 from hypothesis import example, given
 from hypothesis import strategies as st
+from repository import course
 
 from labsupport import (
     audit,

@@ -5,17 +5,14 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import nbformat
 import pytest
-from conftest import HTML, ROOT
 from lesson_inputs import executed_lessons, toc_pages
+from repository import HTML, ROOT
 
 from labsupport.modelcards import CARDS
 
 PAGES = sorted(toc_pages(ROOT))
 LESSONS = sorted(executed_lessons(ROOT))
 EXTRA = {"genindex.html", "search.html"}  # pages that Sphinx adds
-
-# The one foreign host that pages still ask: it serves the script that typesets formulas.
-FOREIGN = {"cdn.jsdelivr.net"}
 
 
 class Page(HTMLParser):
@@ -39,57 +36,6 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def parsed(site):
     return {f"{doc}.html": Page(doc) for doc in PAGES}
-
-
-@pytest.fixture(scope="module")
-def visit(site, browser):
-    """visit(doc, width, scheme) -> the loaded page, with `.complaints`: what went wrong meanwhile.
-
-    A page is loaded once for each width and scheme, and shared by the tests that only look at it.
-    """
-    contexts, pages = {}, {}
-
-    def load(doc, width, scheme):
-        if (width, scheme) not in contexts:
-            contexts[width, scheme] = browser.new_context(
-                viewport={"width": width, "height": 900}, color_scheme=scheme
-            )
-        page = contexts[width, scheme].new_page()
-        page.complaints = []
-
-        def guard(route):
-            host = urlsplit(route.request.url).hostname
-            if host == "127.0.0.1":
-                return route.continue_()
-            if host not in FOREIGN:
-                page.complaints.append(f"asks a foreign host: {route.request.url}")
-            return route.abort()
-
-        def note(message):
-            host = urlsplit(message.location.get("url", "")).hostname
-            if message.type in ("error", "warning") and host not in FOREIGN:
-                page.complaints.append(f"console: {message.text}")
-
-        def check(response):
-            if response.status >= 400:
-                page.complaints.append(f"{response.status}: {response.url}")
-
-        page.route("**/*", guard)
-        page.on("console", note)
-        page.on("pageerror", lambda error: page.complaints.append(f"script: {error}"))
-        page.on("response", check)
-        page.goto(f"{site}/{doc}.html", wait_until="load")
-        return page
-
-    def get(doc, width=1300, scheme="light"):
-        key = (doc, width, scheme)
-        if key not in pages:
-            pages[key] = load(*key)
-        return pages[key]
-
-    yield get
-    for context in contexts.values():
-        context.close()
 
 
 @pytest.mark.parametrize("width", [1300, 360])
@@ -144,16 +90,15 @@ def test_code_can_be_copied(visit, doc):
     assert cells.locator("button.copybtn").count() == cells.count()
 
 
-def test_the_calculator_answers_in_its_page(visit):
+def test_the_calculator_answers_in_its_page(fresh):
     """No kernel is there and no other host; tests/test_calculator.py holds all its answers."""
-    page = visit("chapters/memory", width=1000)  # a page of its own, which may be changed
+    page = fresh("chapters/memory")
     form = page.locator(".memory-calculator")
     form.locator("[name=model]").select_option(label="Mistral 7B v0.1")
     for n_tokens in (1000, 5000):
         form.locator("[name=tokens]").fill(f"{n_tokens}")
         cache_bytes = CARDS["Mistral 7B v0.1"].shape("float16").bytes_at(n_tokens)
         assert f"{cache_bytes:,} bytes" in form.locator("[data-answer=cache]").inner_text()
-    assert page.complaints == []
 
 
 def test_internal_links_resolve(parsed):

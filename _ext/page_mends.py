@@ -1,0 +1,84 @@
+"""Mends of the written pages: what the theme writes that a reader, a browser or a screen reader
+trips over.
+
+Each step says what was wrong. They change the page's markup only; how it looks is in `_static`.
+"""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from PIL import Image
+
+FIRST_SCREEN = 1  # images of the article that are fetched at once; the others when they come near
+
+
+def one_viewport(soup):
+    """Sphinx, docutils and the theme each write this tag."""
+    for extra in soup.select('head meta[name="viewport"]')[1:]:
+        extra.decompose()
+
+
+def one_heading(soup):
+    """The theme's hidden block for printing repeats the title as a second h1, and the contents."""
+    if block := soup.find(id="jb-print-docs-body"):
+        block.decompose()
+
+
+def visible_names(soup):
+    """An accessible name that differs from the visible text hides what is written there."""
+    for element in soup.select("button[aria-label], summary[aria-label]"):
+        if element.get_text(strip=True):
+            del element["aria-label"]
+
+
+def named_regions(soup):
+    """All content lies in a landmark: the sidebars and what floats over the page have one, too."""
+    for name, label in (
+        ("pst-primary-sidebar", "Pages of the course"),
+        ("pst-secondary-sidebar", "This page"),
+    ):
+        if sidebar := soup.find(id=name):
+            sidebar["role"], sidebar["aria-label"] = "complementary", label
+
+
+def plain_summaries(soup):
+    """A summary holds no paragraphs."""
+    for paragraph in soup.select("summary p"):
+        paragraph.name = "span"
+
+
+def tables(soup):
+    """pandas' own styles and borders are not valid here, and an empty header heads nothing."""
+    for style in soup.select("style[scoped]"):
+        style.decompose()
+    for table in soup.select("table[border]"):
+        del table["border"]
+    for cell in soup.select("th"):
+        if not cell.get_text(strip=True):
+            cell.name = "td"
+            cell.attrs.pop("scope", None)
+
+
+def images(soup, page: Path):
+    """Sizes keep the text from jumping; images below the first screen wait until they are near."""
+    for image in soup.select("img[src]"):
+        address = urlsplit(image["src"])
+        file = page.parent / unquote(address.path)
+        if address.scheme or not file.is_file():
+            continue
+        if file.suffix == ".png":
+            with Image.open(file) as opened:
+                image["width"], image["height"] = opened.size
+    for image in soup.select("article img")[FIRST_SCREEN:]:
+        image["loading"], image["decoding"] = "lazy", "async"
+
+
+def mend(soup, page: Path):
+    """All mends of one page, in place."""
+    one_viewport(soup)
+    one_heading(soup)
+    visible_names(soup)
+    named_regions(soup)
+    plain_summaries(soup)
+    tables(soup)
+    images(soup, page)

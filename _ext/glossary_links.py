@@ -28,13 +28,13 @@ LINK_CLASS = "term-link"
 NOT_LINKED = {  # entries whose name also stands for something else in the course's prose
     "block": "of a model, of tokens, and of the allocator",
     "cannot tell": "also plain words, as in 'cannot tell them apart'",
-    "code": "programs are code, too",
     "evidence": "also in its everyday sense",
     "floor": "of an interval in chapter 2, of a time in chapter 3",
     "hit": "also a verb",
     "miss": "also how far a fit is off",
     "query": "in attention, and a request in chapter 2",
     "scale": "also in 'at real scale'",
+    "width": "also of a head and of a number",
 }
 
 CLOSED = (  # no links below these
@@ -89,8 +89,8 @@ def names_of(glossary: nodes.document) -> dict[str, Name]:
         tip = first_sentence(item.next_node(nodes.definition))
         terms = {term.astext(): term["ids"][0] for term in item.children[:-1]}
         all_names |= set(terms)
-        linked = {text: Name(number, id, tip) for text, id in terms.items()}
-        names |= {text: name for text, name in linked.items() if text not in NOT_LINKED}
+        if not NOT_LINKED.keys() & terms.keys():
+            names |= {text: Name(number, anchor, tip) for text, anchor in terms.items()}
     if unknown := set(NOT_LINKED) - all_names:
         raise ExtensionError(f"NOT_LINKED: no entry of the glossary: {sorted(unknown)}")
     return names

@@ -1,0 +1,48 @@
+"""Every row of a claims table can be linked to, and leads to the same claim on the other page.
+
+`labsupport.ledger` writes the tables as a notebook can show them, where the site's pages do not
+exist: in a chapter a claim's id leads to its own row. On the site it leads to the ledger's row, as
+the ledger's leads to the chapter's. And as headings and figures have it from the theme, each row
+gets a link to itself, which names the claim.
+
+Headings and figures are left to the theme. `tests/test_deep_links.py` looks at all three.
+"""
+
+from bs4 import BeautifulSoup
+from docutils import nodes
+
+LEDGER = "ledger"
+
+
+def link_rows(table, address: str) -> None:
+    """Complete the rows of a claims table; `address` is that of the ledger's page, "" on itself."""
+    for row in table.tbody.find_all("tr"):
+        link = row.th.a
+        anchor = f"claim-{link.get_text()}"
+        row["id"] = anchor
+        if address:
+            link["href"] = f"{address}#{anchor}"
+        own = BeautifulSoup(
+            f' <a class="claim-link" href="#{anchor}"><span aria-hidden="true">#</span>'
+            f'<span class="visually-hidden">Link to the row of {link.get_text()}</span></a>',
+            "html.parser",
+        )
+        row.th.append(own)
+
+
+def link_claims(app, doctree, docname):
+    """Complete every claims table of a page that is about to be written."""
+    for node in list(doctree.findall(nodes.raw)):
+        if node.get("format") == "html" and "class='claims'" in node.astext():
+            soup = BeautifulSoup(node.astext(), "html.parser")
+            at_ledger = docname == LEDGER
+            address = "" if at_ledger else app.builder.get_relative_uri(docname, LEDGER)
+            for table in soup.find_all("table", class_="claims"):
+                link_rows(table, address)
+            node.replace_self(nodes.raw("", str(soup), format="html"))
+
+
+def setup(app):
+    """Connect the step."""
+    app.connect("doctree-resolved", link_claims)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -18,7 +18,8 @@ from bs4 import BeautifulSoup
 from bs4.dammit import EntitySubstitution
 from bs4.formatter import HTMLFormatter
 
-PARTS = ("katex", "glossary_links", "deep_links")  # the modules of this folder that are extensions themselves
+# The modules of this folder that are extensions themselves.
+PARTS = ("katex", "glossary_links", "deep_links")
 
 
 class AsWritten(HTMLFormatter):

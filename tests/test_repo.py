@@ -125,12 +125,6 @@ def test_each_dependency_is_pinned_with_its_reason():
         assert reason, f"{package} gives no reason"
 
 
-def test_binder_has_the_same_pins():
-    assert pins(".binder/requirements.txt") == pins("requirements.txt")
-    assert read(".binder/runtime.txt") == "python-3.11\n"
-    assert "jupytext_config" in read(".binder/postBuild")
-
-
 def test_what_labsupport_imports_is_required_and_pinned():
     project = tomllib.loads(read("pyproject.toml"))["project"]
     assert set(project["dependencies"]) <= set(pins("requirements.txt"))

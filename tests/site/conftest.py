@@ -25,9 +25,9 @@ def site():
 
 
 def watched(context):
-    """A new page of this browser context whose `.complaints` lists what goes wrong in it."""
+    """A new page of this context: `.complaints` lists what goes wrong, `.asked` its requests."""
     page = context.new_page()
-    page.complaints = []
+    page.complaints, page.asked = [], []
 
     def refuse(route):
         page.complaints.append(f"asks another host: {route.request.url}")
@@ -46,6 +46,7 @@ def watched(context):
             page.complaints.append(f"console: {message.text}")
 
     page.route(ELSEWHERE, refuse)
+    page.on("request", lambda request: page.asked.append(request))
     page.on("requestfailed", failed)
     page.on("response", answered)
     page.on("console", said)

@@ -19,7 +19,7 @@ from bs4.dammit import EntitySubstitution
 from bs4.formatter import HTMLFormatter
 
 # The modules of this folder that are extensions themselves.
-PARTS = ("katex", "glossary_links", "deep_links", "launch_links")
+PARTS = ("katex", "glossary_links", "deep_links", "launch_links", "head", "not_found", "status")
 
 
 class AsWritten(HTMLFormatter):

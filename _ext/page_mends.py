@@ -4,6 +4,7 @@ trips over.
 Each step says what was wrong. They change the page's markup only; how it looks is in `_static`.
 """
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -59,6 +60,12 @@ def tables(soup):
             cell.attrs.pop("scope", None)
 
 
+def bibliography(soup):
+    """docutils' roles for it are deprecated, and its list holds links that are no items."""
+    for element in soup.select('[role="doc-biblioentry"], .citation-list[role="list"]'):
+        del element["role"]
+
+
 def images(soup, page: Path):
     """Sizes keep the text from jumping; images below the first screen wait until they are near."""
     for image in soup.select("img[src]"):
@@ -66,11 +73,18 @@ def images(soup, page: Path):
         file = page.parent / unquote(address.path)
         if address.scheme or not file.is_file():
             continue
-        if file.suffix == ".png":
-            with Image.open(file) as opened:
-                image["width"], image["height"] = opened.size
+        image["width"], image["height"] = size(file)
     for image in soup.select("article img")[FIRST_SCREEN:]:
         image["loading"], image["decoding"] = "lazy", "async"
+
+
+def size(file: Path) -> tuple[int, int]:
+    """Width and height of an image in pixels; of a drawing in SVG, those of its view box."""
+    if file.suffix == ".svg":
+        box = re.search(r'viewBox="([^"]*)"', file.read_text(encoding="utf-8"))[1]
+        return tuple(round(float(number)) for number in box.split()[2:])
+    with Image.open(file) as opened:
+        return opened.size
 
 
 def mend(soup, page: Path):
@@ -81,4 +95,5 @@ def mend(soup, page: Path):
     named_regions(soup)
     plain_summaries(soup)
     tables(soup)
+    bibliography(soup)
     images(soup, page)

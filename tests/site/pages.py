@@ -11,7 +11,7 @@ from serving import base_path
 
 TOC = sorted(toc_pages(ROOT))  # what readers read
 LESSONS = sorted(executed_lessons(ROOT))
-EXTRA = ["404", "genindex", "search"]  # pages that Sphinx and an extension add
+EXTRA = ["404", "search"]  # pages that Sphinx and an extension add
 PAGES = TOC + EXTRA
 BASE = base_path(ROOT)
 

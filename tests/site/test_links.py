@@ -59,11 +59,12 @@ def is_step(tag):
 @pytest.mark.parametrize("doc", PAGES)
 def test_links_to_the_repository_name_files_that_exist(site, doc):
     """On this branch; in the forms that the repository's host knows."""
+    whole = {"", ".git", "/issues", "/discussions", f"/archive/refs/heads/{BRANCH}.zip"}
     for link in soup(doc).select(f'a[href^="{REPOSITORY}"]'):
-        rest = link["href"].removeprefix(REPOSITORY).strip("/")
-        if not rest or re.match(r"(issues|discussions|releases|actions|commit/\w+)\b", rest):
+        rest = unquote(link["href"].removeprefix(REPOSITORY)).rstrip("/")
+        if rest in whole or re.match(r"/(issues/new\?|commit/[0-9a-f]{7,40}$)", rest):
             continue
-        kind, branch, path = unquote(rest.split("#")[0]).split("/", 2)
+        _, kind, branch, path = rest.split("#")[0].split("/", 3)
         assert kind in ("blob", "edit", "tree", "raw"), link
         assert branch == BRANCH, link
         assert (ROOT / path).exists(), link

@@ -13,7 +13,9 @@ CHAPTER = LESSONS[0]
 PAST_SIDEBARS = 90  # key presses that must reach the article, over all that stands before it
 
 # The element in focus: what it is, whether it can be seen, and whether it shows its focus.
-FOCUS = """() => {
+FOCUS = """async () => {
+  await new Promise(requestAnimationFrame);  // what slides in at focus has to arrive
+  await Promise.allSettled(document.getAnimations().map((moving) => moving.finished));
   const it = document.activeElement;
   const box = it.getBoundingClientRect(), style = getComputedStyle(it);
   const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
@@ -32,7 +34,6 @@ FOCUS = """() => {
 def pressed(page, key="Tab"):
     """The element in focus after a key."""
     page.keyboard.press(key)
-    page.wait_for_timeout(60)  # what slides in at focus has to arrive
     return page.evaluate(FOCUS)
 
 

@@ -19,7 +19,16 @@ from bs4.dammit import EntitySubstitution
 from bs4.formatter import HTMLFormatter
 
 # The modules of this folder that are extensions themselves.
-PARTS = ("katex", "glossary_links", "deep_links", "launch_links", "head", "not_found", "status")
+PARTS = (
+    "katex",
+    "glossary_links",
+    "deep_links",
+    "launch_links",
+    "head",
+    "not_found",
+    "quizzes",
+    "status",
+)
 
 
 class AsWritten(HTMLFormatter):

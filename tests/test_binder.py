@@ -16,6 +16,7 @@ from lesson_inputs import import_closure, imported_modules
 from packaging.requirements import Requirement
 from packaging.version import Version
 from repository import ROOT, read
+from setup_env import TORCH_CPU_INDEX
 
 PACKAGE = ROOT / "labsupport"
 CONFIG = yaml.safe_load(read("_config.yml"))
@@ -109,7 +110,7 @@ def test_binder_leaves_out_what_only_builds_and_tests():
 def test_binder_can_install_before_it_copies_the_course():
     """An -r, -c or -e would have repo2docker install everything again after each commit."""
     options = [x for x in read(".binder/requirements.txt").splitlines() if x.startswith("-")]
-    assert options == ["--extra-index-url https://download.pytorch.org/whl/cpu"]
+    assert options == [f"--extra-index-url {TORCH_CPU_INDEX}"]
 
 
 def test_pip_prefers_the_build_without_cuda():

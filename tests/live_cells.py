@@ -8,7 +8,7 @@ from repository import ROOT
 from two_builds import is_live
 
 # What reads a clock or the memory of a process, in the source of a module.
-READS = re.compile(r"perf_counter|process_time|memory_info|getrusage|/proc/")
+READS = re.compile(r"perf_counter|process_time|tracemalloc|memory_info|getrusage|/proc/")
 
 
 def measures(module: str) -> bool:

@@ -7,9 +7,9 @@ import jupytext
 import pytest
 from lesson_inputs import executed_lessons
 from live_cells import without_measurement
-from nbformat.v4 import new_code_cell
+from nbformat.v4 import new_code_cell, new_output
 from repository import ROOT
-from two_builds import is_live
+from two_builds import differing_cells, differing_lines, is_live
 
 LESSONS = executed_lessons(ROOT)
 CHAPTERS = [doc for doc in LESSONS if doc.startswith("chapters/")]
@@ -37,3 +37,26 @@ def test_a_cell_that_only_counts_is_found():
     assert without_measurement([shows]) == [shows.source]
     untagged = code("from labsupport import timing\nfound = timing.compare(f, g)")
     assert without_measurement([untagged, shows]) == [shows.source]
+
+
+def printing(text, *tags):
+    return code("print(x)", *tags) | {"outputs": [new_output("stream", text=text)]}
+
+
+def test_an_output_that_differs_is_found_unless_its_cell_is_live():
+    assert differing_cells([printing("1")], [printing("2")]) == ["print(x)"]
+    assert differing_cells([printing("1", "live")], [printing("2", "live")]) == []
+    in_pieces = code("print(x)") | {"outputs": [new_output("stream", text=t) for t in "12"]}
+    assert differing_cells([printing("12")], [in_pieces]) == []
+
+
+def test_a_date_on_a_page_is_found_and_a_live_part_is_not(tmp_path):
+    pages = tmp_path / "1.html", tmp_path / "2.html"
+    parts = '<div class="cell tag_live"><div class="cell_output"><img src="{0}.png"></div></div>'
+    parts += '<p>takes <span class="pasted-text">{0}</span> s</p><td class="live">{0}</td>'
+    for n, page in enumerate(pages):
+        page.write_text(parts.format(n), encoding="utf-8")
+    assert differing_lines(*pages) == []
+    for n, page in enumerate(pages):
+        page.write_text(f"<p>Built on day {n}</p>" + parts.format(n), encoding="utf-8")
+    assert len(differing_lines(*pages)) == 1

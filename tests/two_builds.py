@@ -1,7 +1,6 @@
 """A second build of the book, elsewhere and from nothing; and what differs between two builds."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from bs4 import BeautifulSoup
 from repository import ROOT
 
 LIVE = "live"  # the tag of a cell whose outputs are measured while the book is built
-IMAGE = re.compile(r"_images/[0-9a-f]{40,64}\.\w+")  # named by content, as MyST-NB does
 
 
 def copy_tree(to: Path) -> Path:

@@ -39,15 +39,16 @@ def test_a_cell_that_only_counts_is_found():
     assert without_measurement([untagged, shows]) == [shows.source]
 
 
-def printing(text, *tags):
-    return code("print(x)", *tags) | {"outputs": [new_output("stream", text=text)]}
+def printing(*pieces, tags=()):
+    outputs = [new_output("stream", text=text) for text in pieces]
+    return new_code_cell("print(x)", outputs=outputs, metadata={"tags": list(tags)})
 
 
 def test_an_output_that_differs_is_found_unless_its_cell_is_live():
     assert differing_cells([printing("1")], [printing("2")]) == ["print(x)"]
-    assert differing_cells([printing("1", "live")], [printing("2", "live")]) == []
-    in_pieces = code("print(x)") | {"outputs": [new_output("stream", text=t) for t in "12"]}
-    assert differing_cells([printing("12")], [in_pieces]) == []
+    live = [printing("1", tags=["live"])], [printing("2", tags=["live"])]
+    assert differing_cells(*live) == []
+    assert differing_cells([printing("12")], [printing("1", "2")]) == []
 
 
 def test_a_date_on_a_page_is_found_and_a_live_part_is_not(tmp_path):

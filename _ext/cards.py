@@ -31,12 +31,12 @@ def logo(axes, left: float, top: float, size: float) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     unit = size / 64
-    for i, (width, colour) in enumerate(zip((14, 24, 34, 44), [ROWS] * 3 + [LAST], strict=True)):
-        corner = (left + 10 * unit, top - (19 + 11 * i) * unit)
-        style = f"round,pad=0,rounding_size={2 * unit}"
+    for i, (width, colour) in enumerate(zip((12, 24, 36, 48), [ROWS] * 3 + [LAST], strict=True)):
+        corner = (left + 8 * unit, top - (16 + 12 * i) * unit)
+        style = f"round,pad=0,rounding_size={unit}"
         axes.add_patch(
             FancyBboxPatch(
-                corner, width * unit, 7 * unit, boxstyle=style, facecolor=colour, edgecolor="none"
+                corner, width * unit, 8 * unit, boxstyle=style, facecolor=colour, edgecolor="none"
             )
         )
 
@@ -57,7 +57,7 @@ def draw(site: Path, page: str, site_name: str, title: str, description: str) ->
         axes.set_axis_off()
         lines, size, told = wrapped(title, description)
         font = {"family": "DejaVu Sans", "ha": "left", "parse_math": False}
-        logo(axes, 60, 600, 150)
+        logo(axes, 63, 600, 150)
         if title != site_name:
             axes.text(240, 515, site_name, size=24, color=ROWS, va="center", **font)
         axes.text(82, 415, lines, size=size, color=WHITE, weight="bold", va="top", **font)

@@ -103,7 +103,7 @@ def lesson_rows(app, repository: str) -> list:
         note = noted(app, doc, run)
         rows.append([
             link,
-            cell(f"finished in {run.data['execution_seconds']:.1f} s", live=True),
+            cell(f"finished in {run.data['execution_seconds']:.1f}\N{NO-BREAK SPACE}s", live=True),
             cell(day(run.created), live=True),
             commit_cell(note["git"], repository, True, UNKNOWN),
             cell(named(note["machine"]) if note["machine"] else UNKNOWN, live=True),

@@ -76,6 +76,17 @@ def test_the_page_is_new_although_another_page_alone_changed(built):
     assert table(built.second, "libraries")[0][:2] == ["numpy", "0.2"]
 
 
+def test_the_site_map_and_the_404_page_know_the_pages_that_were_not_written_again(built):
+    mapped = re.findall("<loc>(.*?)</loc>", (built.html / "sitemap.xml").read_text("utf-8"))
+    pages = ["index", "chapters/one", "pages/status"]
+    assert mapped == [f"https://example.org/tiny/{page}.html" for page in pages]
+    lost = soup_of(built.html / "404.html")
+    assert lost.html["data-content_root"] == "/tiny/"
+    assert lost.select('a[href="/tiny/chapters/one.html"]')
+    assert lost.select('form[action="/tiny/search.html"]')
+    assert not lost.select('[href^="_"], [src^="_"], [href^="."], [src^="."]')
+
+
 def test_what_two_builds_may_differ_in_is_marked(built):
     """Evidence, pins and links are the same in every build; the rest is marked."""
     for name in ("lessons", "build", "machine"):

@@ -68,7 +68,8 @@ def test_text_fits_its_image(tmp_path):
         ground = image.getpixel((0, 0))
         w, h = image.size
         for edge in ((w - 40, 0, w, h), (0, 0, 40, h), (0, 0, w, 25), (0, h - 25, w, h)):
-            assert set(image.crop(edge).get_flattened_data()) == {ground}, (doc, edge)
+            [(_, colour)] = image.crop(edge).getcolors(1) or [(0, None)]
+            assert colour == ground, (doc, edge)
 
 
 def test_an_image_is_drawn_once_and_always_alike(tmp_path):

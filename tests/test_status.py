@@ -145,6 +145,18 @@ def test_a_run_of_an_earlier_build_is_not_ascribed_to_this_one(app, monkeypatch)
     assert lesson_runs.noted(app, "one", long_ago) == {"machine": None, "git": None}
 
 
+def test_a_row_is_dated_by_the_run_and_not_by_the_build(app, monkeypatch):
+    run = SimpleNamespace(created=datetime(2001, 2, 3, 4, 5), data={"execution_seconds": 2.0})
+    monkeypatch.setattr(status, "executed", lambda app, doc: True)
+    monkeypatch.setattr(status, "cached_run", lambda app, doc: run)
+    app.config = SimpleNamespace(external_site_map={"one": None})
+    app.builder = SimpleNamespace(get_relative_uri=lambda page, doc: f"../{doc}.html")
+    app.env.titles = {"one": SimpleNamespace(astext=lambda: "One")}
+    [row] = status.lesson_rows(app, REPOSITORY)
+    told = [cell["text"] for cell in row][2:]
+    assert told == ["2001-02-03 04:05 UTC", status.UNKNOWN, status.UNKNOWN]
+
+
 def test_a_note_outlives_the_builds_that_do_not_run_the_lesson(app, monkeypatch):
     run = run_at(app, monkeypatch, datetime.now(UTC).replace(tzinfo=None))
     kept = lesson_runs.noted(app, "one", run)

@@ -133,7 +133,7 @@ def test_post_build_can_be_run():
     lines = read(".binder/postBuild").splitlines()
     assert "python -m pip install --no-deps -e ." in lines
     for line in lines[-2:]:
-        assert line in PAGE, "what opens a chapter as a notebook differs from the page's"
+        assert f"{line}\n" in PAGE, "what opens a chapter as a notebook differs from the page's"
 
 
 # Hubs

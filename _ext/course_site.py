@@ -28,6 +28,7 @@ PARTS = (
     "not_found",
     "quizzes",
     "status",
+    "explore",
 )
 
 

@@ -9,7 +9,8 @@ nothing for long, and a few lines at the page's end fetch them once the page sta
 import json
 from pathlib import Path
 
-OURS = ("reach.js", "quiz.js")  # files of _ext/static, loaded on every page after it has been shown
+# Files of _ext/static, loaded on every page after it has been shown.
+OURS = ("reach.js", "quiz.js", "explore.js")
 
 # Bundle -> the files below _static that it joins, in order.
 BUNDLES = {

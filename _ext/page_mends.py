@@ -25,6 +25,11 @@ def one_heading(soup):
         block.decompose()
 
 
+def plain_main(soup):
+    """A main element has its role by itself; the scripts that ask for the attribute are adapted."""
+    del soup.main["role"]
+
+
 def visible_names(soup):
     """An accessible name that differs from the visible text hides what is written there."""
     for element in soup.select("button[aria-label], summary[aria-label]"):
@@ -52,8 +57,9 @@ def tables(soup):
     """pandas' own styles and borders are not valid here, and an empty header heads nothing."""
     for style in soup.select("style[scoped]"):
         style.decompose()
-    for table in soup.select("table[border]"):
-        del table["border"]
+    for element in soup.select("table[border], th[valign], th[halign]"):
+        for name in ("border", "valign", "halign"):
+            element.attrs.pop(name, None)
     for cell in soup.select("th"):
         if not cell.get_text(strip=True):
             cell.name = "td"
@@ -64,6 +70,12 @@ def bibliography(soup):
     """docutils' roles for it are deprecated, and its list holds links that are no items."""
     for element in soup.select('[role="doc-biblioentry"], .citation-list[role="list"]'):
         del element["role"]
+
+
+def formulas(soup):
+    """An operator of MathML holds text; KaTeX nests elements in it where one has a subscript."""
+    for operator in soup.select("mo:has(*)"):
+        operator.string = operator.get_text()
 
 
 def images(soup, page: Path):
@@ -91,9 +103,11 @@ def mend(soup, page: Path):
     """All mends of one page, in place."""
     one_viewport(soup)
     one_heading(soup)
+    plain_main(soup)
     visible_names(soup)
     named_regions(soup)
     plain_summaries(soup)
     tables(soup)
     bibliography(soup)
+    formulas(soup)
     images(soup, page)

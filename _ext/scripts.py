@@ -21,6 +21,13 @@ BUNDLES = {
     "theme.js": ("scripts/sphinx-book-theme.js", "scripts/pydata-sphinx-theme.js"),
 }
 
+# What the joined files say -> what they shall say. Each must occur, or the theme has changed.
+REPLACED = {
+    "search.js": {'[role="main"]': "main"},  # the role of <main> needs no attribute
+    # The theme measures every block of code, which lays out the whole page; see static/reach.js.
+    "theme.js": {'"complete"===document.readyState?I():window.addEventListener("load",I)': ""},
+}
+
 # Before anything is drawn: the colours that the reader chose, or those of the device. Storage may
 # be refused. Without scripts the page stays light.
 COLOURS = """
@@ -89,6 +96,10 @@ def write(site: Path, own: Path) -> None:
     for bundle, names in BUNDLES.items():
         texts = [(static / name).read_text(encoding="utf-8") for name in names]
         joined = "\n;\n".join(map(without_source_map, texts)) + "\n"
+        for old, new in REPLACED.get(bundle, {}).items():
+            if old not in joined:
+                raise ValueError(f"{bundle}: no {old} in {', '.join(names)}; see _ext/scripts.py")
+            joined = joined.replace(old, new)
         (course / bundle).write_text(joined, encoding="utf-8", newline="\n")
     for name in OURS:
         text = (own / name).read_text(encoding="utf-8")

@@ -1,17 +1,19 @@
-// What scrolls sideways on a narrow screen can be reached by keyboard. The theme's script does so
-// for code and tables; figures and formulas are left to this one.
+// What scrolls sideways can be reached by keyboard: it takes the focus where it is wider than its
+// place. An observer is told when a box is laid out or changes its size; to ask every box at once,
+// as the theme's script did, would lay out the whole chapter before the reader has come to it.
 (() => {
   "use strict";
-  const update = () => {
-    for (const box of document.querySelectorAll(".cell_output figure, .katex-display")) {
-      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
-      else box.removeAttribute("tabindex");
-    }
+  const boxes = "pre, .cell_output, .cell_output > .output, .cell_output figure, " +
+    ".pst-scrollable-table-container, .katex-display";
+  const scrolls = (box) => {
+    const { overflowX } = getComputedStyle(box);
+    return overflowX !== "visible" && box.scrollWidth > box.clientWidth;
   };
-  let waiting;
-  addEventListener("resize", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(update, 300);
+  const observer = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      if (scrolls(target)) target.tabIndex = 0;
+      else target.removeAttribute("tabindex");
+    }
   });
-  update();
+  for (const box of document.querySelectorAll(boxes)) observer.observe(box);
 })();

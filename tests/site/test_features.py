@@ -166,11 +166,9 @@ def test_the_sidebar_folds_by_key_on_a_wide_screen(fresh):
     page = fresh(CHAPTER)
     menu, toggle = page.locator(".bd-sidebar-primary .bd-links"), page.locator(".primary-toggle")
     assert menu.is_visible()
-    toggle.focus()
-    page.keyboard.press("Enter")
-    menu.wait_for(state="hidden")
-    page.keyboard.press("Enter")
-    menu.wait_for(state="visible")
+    for state in ("hidden", "visible"):
+        toggle.press("Enter")
+        menu.wait_for(state=state)
 
 
 @pytest.mark.parametrize("doc", TOC)

@@ -1,16 +1,13 @@
 """What tests share: which of them can run here, a browser, and a doctored measurement."""
 
 import os
-import shutil
-import subprocess
 import sys
 
 import pytest
-from playwright.sync_api import Error, sync_playwright
+from browser import fetch, launch
+from playwright.sync_api import sync_playwright
 
 from labsupport import sandbox
-
-ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 NO_BROWSER = """No browser could be started. The site tests need one. Do one of these:
   - install Chromium or Chrome, so that it is on the PATH (Debian: apt-get install chromium);
@@ -28,30 +25,13 @@ def pytest_report_header():
     return f"left out, the tests of grading in a sandbox: {NO_SANDBOX}" if NO_SANDBOX else ""
 
 
-def launch(chromium):
-    """The first browser that starts: the one on the PATH, Playwright's own, or Chrome."""
-    flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-    flags += ["--disable-background-networking", "--disable-component-update"]
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        flags.append("--no-sandbox")  # Chromium's sandbox refuses to run as root
-
-    found = next(filter(None, map(shutil.which, ON_PATH)), None)
-    choices = [{"executable_path": found}] if found else []
-    for choice in [*choices, {}, {"channel": "chrome"}]:
-        try:
-            return chromium.launch(args=flags, **choice)
-        except Error:
-            continue
-    return None
-
-
 @pytest.fixture(scope="session")
 def browser():
     """Chromium. A missing browser is an error, never a skip; only outside CI is one fetched."""
     with sync_playwright() as playwright:
         started = launch(playwright.chromium)
         if not started and not os.environ.get("CI"):
-            subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"])
+            fetch()
             started = launch(playwright.chromium)
         if not started:
             pytest.fail(NO_BROWSER)

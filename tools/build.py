@@ -2,11 +2,12 @@
 
     python tools/build.py
 
-Four things are added to `jupyter-book build`. Before it, recorded evidence is audited: no page may
+Five things are added to `jupyter-book build`. Before it, recorded evidence is audited: no page may
 show figures from evidence that was altered. Lessons whose labsupport modules or evidence changed
-are dropped from the execution cache, which does not see such changes. After it,
-the build fails if a page of _toc.yml is missing, and each lesson's download becomes the notebook
-with its outputs. At the end it says what ran, what came from the cache, and how long each took.
+are dropped from the execution cache, which does not see such changes. After it, the build fails if
+a page of _toc.yml is missing, and each lesson's download becomes the notebook with its outputs.
+These are packed, and all pages are printed to one PDF. At the end it says what ran, what came from
+the cache, and how long each took.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 
 import nbformat
+from downloads import offer_downloads
 from jupyter_cache import get_cache
 from lesson_inputs import executed_lessons, lesson_digests, toc_pages
 
@@ -125,8 +127,9 @@ def build_book(root: Path) -> int:
         return 1
 
     runs = offer_executed_notebooks(build, lessons)
+    notes = offer_downloads(root)
     stamp.write_text(mark, encoding="utf-8")
-    print(report(runs, before, build, time.perf_counter() - start))
+    print(report(runs, before, build, time.perf_counter() - start), *notes, sep="\n")
     return 0
 
 

@@ -108,7 +108,7 @@ def bookmark(writer: PdfWriter, course: Course) -> None:
             place = course.target(f"{part.address}#{name}")
             above = {other: item for other, item in above.items() if other < level}
             parent = above[max(above)] if above else None
-            above[level] = writer.add_outline_item(text, place[0], parent=parent)
+            above[level] = writer.add_outline_item(title=text, page_number=place[0], parent=parent)
             above[level].get_object()[NameObject("/Dest")] = destination(writer, place)
 
 

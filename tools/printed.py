@@ -153,6 +153,7 @@ def print_course(root: Path) -> Path | None:
         with ExitStack() as stack:
             browser = start(stack)
             if not browser:
+                (build / "html" / NAME).unlink(missing_ok=True)
                 return None
             press.context = browser.new_context(color_scheme="light")
             press.context.route("**/*", press.answer)

@@ -1,0 +1,94 @@
+"""A page on paper: only its article, nothing cut, nothing folded, dark ink on white."""
+
+import io
+
+import pytest
+from lesson_inputs import toc_pages
+from pypdf import PdfReader
+from repository import ROOT
+
+DOCS = list(toc_pages(ROOT))
+WIDTH = 672  # px between A4's margins
+
+# What a reader of the paper would miss: parts beyond its edge, or hidden in a box that scrolls.
+CUT = """(width) => [...document.querySelectorAll("article *")].filter((element) => {
+  const box = element.getBoundingClientRect();
+  if (!box.width || element.closest(".katex-mathml, svg, .visually-hidden")) return false;
+  const hides = getComputedStyle(element).overflowX !== "visible";
+  return box.right > width + 1 || box.left < -1
+    || (hides && element.scrollWidth > element.clientWidth + 1 && !element.matches("img, select"));
+}).map((element) => `${element.tagName} ${element.className}: ${element.textContent.slice(0, 60)}`)
+"""
+
+OUTSIDE = """() => [...document.querySelectorAll("body *")].filter((element) =>
+  !element.closest("article") && !element.querySelector("article")
+  && element.getBoundingClientRect().height > 1 && element.textContent.trim()
+).map((element) => `${element.tagName} ${element.className}`)"""
+
+FOLDED = """() => [...document.querySelectorAll("article details")].filter((details) =>
+  details.querySelector("p, pre") && ![...details.querySelectorAll("p, pre")].some((element) =>
+    element.checkVisibility({contentVisibilityAuto: true})))
+  .map((details) => details.textContent.slice(0, 60))"""
+
+FAINT = """() => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map((part) => {
+      const c = part / 255;
+      return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  return [...document.querySelectorAll("body, article *")].filter((element) =>
+    element.tagName === "BODY" || [...element.childNodes].some((node) =>
+      node.nodeType === Node.TEXT_NODE && node.textContent.trim()))
+    .filter((element) => !element.closest(".katex-mathml, svg, option")
+      && 1.05 / (light(getComputedStyle(element).color) + 0.05) < 4.5)
+    .map((element) => `${element.tagName} ${element.className} ${getComputedStyle(element).color}`);
+}"""
+
+
+@pytest.fixture
+def paper(visit):
+    """paper(doc, ...) -> the page as it is printed; on the screen again after the test."""
+    pages = []
+
+    def laid_out(doc, **how):
+        pages.append(visit(doc, width=WIDTH, **how))
+        pages[-1].emulate_media(media="print")
+        return pages[-1]
+
+    yield laid_out
+    for page in pages:
+        page.emulate_media(media="screen")
+
+
+@pytest.mark.parametrize("doc", DOCS)
+def test_only_the_article_is_printed_and_nothing_is_cut(paper, doc):
+    page = paper(doc, scheme="dark")
+    assert page.locator("h1:visible").count() == 1
+    assert page.evaluate(OUTSIDE) == []
+    assert page.evaluate(CUT, WIDTH) == []
+    assert page.evaluate(FOLDED) == []
+    assert page.locator("button:visible, .headerlink:visible").count() == 0
+
+
+@pytest.mark.parametrize("doc", ["chapters/memory", "ledger", "exercises/student/stall/stall"])
+def test_dark_mode_is_printed_dark_on_white(paper, doc):
+    page = paper(doc, scheme="dark")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.evaluate(FAINT) == []
+    ground = "e => getComputedStyle(e).backgroundColor"
+    assert page.locator("body").evaluate(ground) == "rgb(255, 255, 255)"
+    for image in page.locator("article img").all():
+        assert image.evaluate("e => getComputedStyle(e).filter") == "none"
+
+
+def test_a_page_printed_from_the_browser_has_all_its_text(visit):
+    page = visit("chapters/stall", scheme="dark")
+    reader = PdfReader(io.BytesIO(page.pdf(format="A4")))
+    text = "".join("".join(sheet.extract_text().split()) for sheet in reader.pages)
+    for part in page.locator("article details p").all():
+        words = "".join(part.text_content().split())
+        if words.isascii():
+            assert words[:30] in text
+    assert "http" not in "".join("".join(reader.pages[0].extract_text().split()))

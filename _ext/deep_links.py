@@ -5,13 +5,18 @@ exist: in a chapter a claim's id leads to its own row. On the site it leads to t
 the ledger's leads to the chapter's. And as headings and figures have it from the theme, each row
 gets a link to itself, which names the claim.
 
-Headings and figures are left to the theme. `tests/test_deep_links.py` looks at all three.
+Headings and figures have their links from the theme. A heading without a letter, as a version's in
+the changelog, would get an anchor that counts ("id1") and moves when another comes before it; here
+it gets one from its figures.
 """
+
+import re
 
 from bs4 import BeautifulSoup
 from docutils import nodes
 
 LEDGER = "ledger"
+NUMBERED = re.compile(r"id\d+")
 
 
 def link_rows(table, address: str) -> None:
@@ -42,7 +47,15 @@ def link_claims(app, doctree, docname):
             node.replace_self(nodes.raw("", str(soup), format="html"))
 
 
+def name_sections(app, doctree):
+    """Name the sections of a page that was read whose anchors would count."""
+    for section in doctree.findall(nodes.section):
+        if NUMBERED.fullmatch(section["ids"][0]):
+            section["ids"][0] = nodes.make_id(f"section-{section[0].astext()}")
+
+
 def setup(app):
-    """Connect the step."""
+    """Connect both steps; sections are named before tables of contents are made of them."""
+    app.connect("doctree-read", name_sections, priority=100)
     app.connect("doctree-resolved", link_claims)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}

@@ -70,11 +70,8 @@ class Name:
 
 def first_sentence(definition: nodes.Element) -> str:
     """The definition's first sentence if it is plain text, else ""."""
-    paragraph = definition.next_node(nodes.paragraph)
-    start = paragraph[0] if paragraph is not None and len(paragraph) else None
-    if not isinstance(start, nodes.Text):
-        return ""
-    sentence = re.match(r"(.+?\.)(?=\s|$)", " ".join(start.split()))
+    before_any_markup = definition.next_node(nodes.Text)
+    sentence = re.match(r"(.+?\.)(?=\s|$)", " ".join(before_any_markup.split()))
     return sentence[1] if sentence else ""
 
 

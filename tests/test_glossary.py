@@ -26,7 +26,7 @@ residual
   The time that **no part** covers.
 
 residual stream
-  Rows between layers.
+  **Rows** between layers.
 
 entry
 grouped thing
@@ -52,8 +52,8 @@ things, entries, BLAS, BLAS again. Windows may begin a sentence.
 FOLDED = """
 # Folded
 
-:::{dropdown} A window on top
-A window within, and an entry.
+:::{dropdown} The residual stream on top
+A window within, and entries.
 :::
 
 :::{admonition} An entry on top
@@ -127,9 +127,9 @@ def test_the_first_use_of_each_entry_is_linked_and_nothing_else(build):
 
 def test_what_is_open_comes_before_what_is_folded(build):
     build(index=TOC, glossary=GLOSSARY, page=FOLDED)
-    assert [text for text, _ in build.links("page")] == ["entry", "residual", "window", "BLAS"]
+    assert [text for text, _ in build.links("page")] == ["entries", "residual", "window", "BLAS"]
     soup = BeautifulSoup((build.out / "page.html").read_text(encoding="utf-8"), "html.parser")
-    assert [a.get_text() for a in soup.select("details a.term-link")] == ["entry"]
+    assert [a.get_text() for a in soup.select("details a.term-link")] == ["entries"]
     assert soup.select("summary a, dt a.term-link, thead a, .admonition-title a") == []
 
 
@@ -140,7 +140,7 @@ def test_a_term_role_is_the_pages_only_link_to_its_entry(build):
 
 
 def test_a_tip_is_the_first_sentence_where_it_is_plain(build):
-    build(index=TOC, glossary=GLOSSARY, page="# P\n\nBLAS and the residual.\n")
+    build(index=TOC, glossary=GLOSSARY, page="# P\n\nBLAS, the residual, the residual stream.\n")
     page = (build.out / "page.html").read_text(encoding="utf-8")
     tips = re.findall(r'term-link[^>]*title="([^"]*)"', page)
     assert tips == ["The library that multiplies matrices."]

@@ -21,11 +21,14 @@ BUNDLES = {
     "theme.js": ("scripts/sphinx-book-theme.js", "scripts/pydata-sphinx-theme.js"),
 }
 
+# The theme measures every block of code, which lays out the whole page; static/reach.js does it so
+# that nothing is laid out before its time.
+MEASURES_ALL = '"complete"===document.readyState?I():window.addEventListener("load",I)'
+
 # What the joined files say -> what they shall say. Each must occur, or the theme has changed.
 REPLACED = {
     "search.js": {'[role="main"]': "main"},  # the role of <main> needs no attribute
-    # The theme measures every block of code, which lays out the whole page; see static/reach.js.
-    "theme.js": {'"complete"===document.readyState?I():window.addEventListener("load",I)': "void 0"},
+    "theme.js": {MEASURES_ALL: "void 0"},
 }
 
 # Before anything is drawn: the colours that the reader chose, or those of the device. Storage may

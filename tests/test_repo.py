@@ -28,7 +28,7 @@ def tracked_text():
         try:
             yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            assert path.suffix in {".png", ".safetensors"}, (
+            assert path.suffix in {".png", ".safetensors", ".woff2"}, (
                 f"{path}: neither text, image nor weights"
             )
 

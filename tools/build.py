@@ -54,7 +54,6 @@ def drop_outdated(build: Path, lessons: dict[str, Path], digests: dict[str, str]
 def whole_book_mark(root: Path) -> str:
     """SHA-256 over what concerns every page: contents, settings, static files, pinned versions."""
     files = [root / name for name in ("_toc.yml", "_config.yml", "requirements.txt")]
-    files += [root / "CHANGELOG.md", root / "CITATION.cff"]  # pages show them
     for folder in ("_static", "_ext"):
         files += files_in(root / folder)
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(files))).hexdigest()

@@ -28,8 +28,9 @@ OUTSIDE = """() => [...document.querySelectorAll("body *")].filter((element) =>
 ).map((element) => `${element.tagName} ${element.className}`)"""
 
 FOLDED = """() => [...document.querySelectorAll("article details")].filter((details) =>
-  details.checkVisibility() && details.querySelector("p, pre") && ![...details.querySelectorAll("p, pre")].some((element) =>
-    element.checkVisibility({contentVisibilityAuto: true})))
+  details.checkVisibility() && details.querySelector("p, pre") &&
+    ![...details.querySelectorAll("p, pre")].some((element) =>
+      element.checkVisibility({contentVisibilityAuto: true})))
   .map((details) => details.textContent.slice(0, 60))"""
 
 FAINT = """() => {

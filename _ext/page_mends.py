@@ -83,7 +83,7 @@ def images(soup, page: Path):
         file = page.parent / unquote(address.path)
         if address.scheme or not file.is_file():
             continue
-        image["width"], image["height"] = size(file)
+        image["width"], image["height"] = map(str, size(file))
     for image in soup.select("article img"):
         image["loading"], image["decoding"] = "lazy", "async"
 

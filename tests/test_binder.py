@@ -148,7 +148,7 @@ def test_the_hub_link_is_nbgitpullers_form_for_this_repository():
 def test_every_command_of_the_page_names_this_repository_and_branch():
     assert f"git clone --depth 1 --branch {BRANCH} {REPOSITORY} course\n" in PAGE
     assert f"{REPOSITORY}/archive/refs/heads/{BRANCH}.zip" in PAGE
-    assert f"/home/jovyan/{SLUG.split('/')[1]}" in PAGE
+    assert f'f"{{home}}/{SLUG.split("/")[1]}"' in PAGE
 
 
 # Colab

@@ -65,6 +65,7 @@ def test_the_same_files_give_the_same_bytes(tmp_path):
     assert bundle.pack(files) != bundle.pack(files | {"b.txt": b"three"})
     with zipfile.ZipFile(io.BytesIO(bundle.pack(files))) as archive:
         assert archive.read(f"{bundle.TOP}/a.txt") == files["a.txt"]
+        assert {entry.date_time[0] for entry in archive.infolist()} == {1980}  # no date of today
 
 
 def test_it_is_written_only_when_something_changed(tmp_path, monkeypatch):

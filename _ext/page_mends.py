@@ -23,6 +23,12 @@ def one_heading(soup):
         block.decompose()
 
 
+def heading_of_the_article(soup):
+    """The title heads the article, not a section of it; so it stands in no section."""
+    for title in soup.select("section > h1"):
+        title.parent.name = "div"
+
+
 def plain_main(soup):
     """A main element has its role by itself; the scripts that ask for the attribute are adapted."""
     del soup.main["role"]
@@ -101,6 +107,7 @@ def mend(soup, page: Path):
     """All mends of one page, in place."""
     one_viewport(soup)
     one_heading(soup)
+    heading_of_the_article(soup)
     plain_main(soup)
     visible_names(soup)
     named_regions(soup)

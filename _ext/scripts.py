@@ -28,7 +28,10 @@ MEASURES_ALL = '"complete"===document.readyState?I():window.addEventListener("lo
 # What the joined files say -> what they shall say. Each must occur, or the theme has changed.
 REPLACED = {
     "search.js": {'[role="main"]': "main"},  # the role of <main> needs no attribute
-    "theme.js": {MEASURES_ALL: "void 0"},
+    "theme.js": {
+        MEASURES_ALL: "void 0",
+        "t.blur()": "void 0",  # a switch that is pressed by key keeps the focus
+    },
 }
 
 # Before anything is drawn: the colours that the reader chose, or those of the device. Storage may

@@ -87,6 +87,8 @@ def offer_executed_notebooks(build: Path, lessons: dict[str, Path]) -> dict[str,
     for doc in lessons:
         written = nbformat.read(build / "jupyter_execute" / f"{doc}.ipynb", as_version=4)
         pk, executed = cache.merge_match_into_notebook(written, cell_meta=())  # keep ours
+        for number, cell in enumerate(executed.cells):  # MyST-NB's ids are random
+            cell["id"] = f"cell-{number}"
         download = build / "html" / "_sources" / f"{doc}.ipynb"
         download.parent.mkdir(parents=True, exist_ok=True)
         download.write_text(nbformat.writes(executed), encoding="utf-8", newline="\n")

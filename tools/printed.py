@@ -39,7 +39,8 @@ PREPARE = r"""async () => {
   await document.fonts.ready;
 
   const headings = [];
-  for (const heading of document.querySelectorAll("article section[id] > :is(h1, h2, h3)")) {
+  const places = "article :is(section, div)[id] > :is(h1, h2, h3)";
+  for (const heading of document.querySelectorAll(places)) {
     const section = heading.parentElement;
     heading.querySelector(".headerlink")?.remove();
     const text = heading.textContent.replace(/\s+/g, " ").trim();

@@ -74,6 +74,7 @@ def opening(site, browser):
             page.goto(f"{site}/{name}.html{rest}", wait_until="load")
             if scripts:
                 page.wait_for_function(SCRIPTS_RUN)
+            page.at_first = [*page.asked]  # what a reader opens later may ask for more
             yield page
         finally:
             context.close()

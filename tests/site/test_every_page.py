@@ -61,10 +61,10 @@ def test_no_sideways_scroll_on_a_phone(visit, doc):
 
 def test_it_costs_little_to_load(visit, doc):
     page = visit(doc, *WAYS["phone"])
-    asked = [request for request in page.asked if request.resource_type != "image"]
+    asked = [request for request in page.at_first if request.resource_type != "image"]
     sizes = {request.url: request.sizes()["responseBodySize"] for request in asked}
     assert sum(sizes.values()) < WIRE_BYTES, sizes
-    assert len(page.asked) <= REQUESTS, [request.url for request in page.asked]
+    assert len(page.at_first) <= REQUESTS, [request.url for request in page.at_first]
 
 
 def test_images_are_sized_and_wait_below_the_first_screen(visit, doc):

@@ -149,6 +149,8 @@ def readable(doctree: nodes.document) -> list[nodes.Text]:
         whole_card_links = node.get("design_component") == "card"
         if isinstance(node, CLOSED) or classes & CLOSED_CLASSES or whole_card_links:
             return
+        if isinstance(node, nodes.TextElement) and any(isinstance(c, nodes.raw) for c in node):
+            return  # a sentence with HTML of its own, a link perhaps
         join_lines(node)
         inside = inside or isinstance(node, dropdown_main) or bool(classes & FOLDED_CLASSES)
         for child in node.children:

@@ -45,6 +45,8 @@ there is no $window$. [The window](https://example.org) is a link, and a hit is 
 
 ![the window](picture.png)
 
+<a href="https://example.org">The window</a> is one, too.
+
 The residual stream comes before a residual; then come residuals, grouped
 things, entries, BLAS, BLAS again. Windows may begin a sentence.
 """

@@ -33,7 +33,7 @@
       background: "transparent",
       font: getComputedStyle(document.body).fontFamily,
       axis: { ...axis, gridColor: line },
-      legend: { labelColor: text, titleColor: text, columns: Math.max(1, Math.floor(width / 130)) },
+      legend: { labelColor: text, columns: Math.max(1, Math.floor((width - 60) / 110)) },
       line: { color: text }, // those that no data colours: a bound, a level
       rule: { color: text },
     };
@@ -59,7 +59,6 @@
       await load();
       const spec = specification(block, views.get(block), colours(place.clientWidth));
       views.get(block)?.finalize();
-      choices.replaceChildren();
       const { view } = await window.vegaEmbed(place, spec, {
         actions: false,
         bind: choices,

@@ -75,12 +75,12 @@ def test_the_library_is_loaded_when_a_figure_is_opened(fresh, doc):
     assert not libraries(page)
     block = opened(page, doc)
     _, kind, count = FIGURES[doc]
-    n_marks = marks(block, kind).count()
-    assert n_marks == count
+    assert marks(block, kind).count() == count
+    block.locator("svg").evaluate("svg => { svg.dataset.drawn = 'once'; }")
     block.locator("summary").click()
     block.locator("summary").click()
-    assert len(libraries(page)) == 1  # and what is open stays drawn
-    assert marks(block, kind).count() == n_marks
+    assert len(libraries(page)) == 1
+    expect(block.locator("svg")).to_have_attribute("data-drawn", "once")
 
 
 @EACH
@@ -157,7 +157,8 @@ def test_the_page_weighs_caches_as_the_package_does(fresh):
 def test_colours_follow_the_page_and_choices_stay(fresh, doc):
     page = fresh(doc)
     block = opened(page, doc)
-    chosen = block.locator("select").first
+    fields = block.locator(".explore-choices").locator("select, input")
+    n_fields, chosen = fields.count(), block.locator("select").first
     chosen.select_option(index=1)
     label = block.locator("svg .role-axis-label text").first
     light, _ = (
@@ -170,6 +171,7 @@ def test_colours_follow_the_page_and_choices_stay(fresh, doc):
     )
     assert label.get_attribute("fill") == text
     assert chosen.evaluate("select => select.selectedIndex") == 1
+    assert fields.count() == n_fields > 1
 
 
 @EACH
@@ -194,6 +196,9 @@ def test_it_fits_a_narrow_phone(fresh, doc):
     chart, svg = block.locator(".explore-chart").bounding_box(), block.locator("svg").bounding_box()
     assert svg["width"] <= chart["width"] + 1
     assert svg["width"] > 200
+    for word in block.locator(".role-legend text").all():
+        box = word.bounding_box()
+        assert box["x"] + box["width"] <= svg["x"] + svg["width"]
 
 
 @EACH

@@ -9,8 +9,9 @@ nothing for long, and a few lines at the page's end fetch them once the page sta
 import json
 from pathlib import Path
 
-# Files of _ext/static, loaded on every page after it has been shown.
+# Our own, files of _ext/static, are joined as well.
 OURS = ("reach.js", "quiz.js", "explore.js")
+OWN_BUNDLE = "course.js"
 
 # Bundle -> the files below _static that it joins, in order.
 BUNDLES = {
@@ -76,7 +77,7 @@ def sources(page: Path, site: Path) -> list[str]:
     names = [f"_static/course/{name}" for name in BUNDLES if search or name != "search.js"]
     if search:
         names.insert(2, "searchindex.js")
-    return [root + name for name in [*names, *(f"_static/course/{name}" for name in OURS)]]
+    return [root + name for name in [*names, f"_static/course/{OWN_BUNDLE}"]]
 
 
 def put_off(soup, page: Path, site: Path) -> None:
@@ -108,9 +109,8 @@ def write(site: Path, own: Path) -> None:
                 raise ValueError(f"{bundle}: no {old} in {', '.join(names)}; see _ext/scripts.py")
             joined = joined.replace(old, new)
         (course / bundle).write_text(joined, encoding="utf-8", newline="\n")
-    for name in OURS:
-        text = (own / name).read_text(encoding="utf-8")
-        (course / name).write_text(text, encoding="utf-8", newline="\n")
+    texts = [(own / name).read_text(encoding="utf-8") for name in OURS]
+    (course / OWN_BUNDLE).write_text("\n".join(texts), encoding="utf-8", newline="\n")
 
 
 def without_source_map(text: str) -> str:

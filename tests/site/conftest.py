@@ -12,6 +12,9 @@ from repository import HTML, ROOT
 from serving import base_path, serve
 
 ELSEWHERE = re.compile(r"^(?!http://127\.0\.0\.1[:/]|data:|blob:|about:)")
+SHOW_ALL = ".bd-article section { content-visibility: visible !important }"
+NEXT_FRAMES = """() => new Promise((done) =>
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))"""
 SCRIPTS_RUN = "document.documentElement.dataset.scripts === 'run'"  # as _ext/scripts.py says
 KEPT = 12  # pages that stay open: some two for each way to look at one
 
@@ -86,7 +89,8 @@ def opening(site, browser):
 def visit(opening):
     """visit(doc, width=1300, scheme="light", scripts=True) -> the loaded page, to look at.
 
-    Its `.complaints` lists what went wrong: messages on the console, failed and foreign requests.
+    All its sections are laid out, as if the reader had scrolled through the page, and its scripts
+    have seen that. Its `.complaints` lists what went wrong: messages on the console, failed and foreign requests.
     A page is shared by the tests that only look at it; one that changes a page takes `fresh`.
     """
     pages = OrderedDict()
@@ -95,7 +99,10 @@ def visit(opening):
         key = (doc, width, scheme, scripts)
         if key not in pages:
             block = opening(*key)
-            pages[key] = (block.__enter__(), block)
+            page = block.__enter__()
+            page.add_style_tag(content=SHOW_ALL)
+            page.evaluate(NEXT_FRAMES)
+            pages[key] = (page, block)
         pages.move_to_end(key)
         if len(pages) > KEPT:
             _, (_, oldest) = pages.popitem(last=False)

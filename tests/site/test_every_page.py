@@ -34,6 +34,7 @@ def axe(visit, doc):
     for way, page in shown.items():
         if way != "light":
             page.evaluate(OPEN_ALL)
+        page.wait_for_timeout(100)  # the page's scripts look at what unfolded
         page.evaluate(script)
         page.evaluate(START_AXE)
     return {way: page.evaluate("() => window.finding") for way, page in shown.items()}
@@ -92,6 +93,6 @@ def test_all_is_there_without_scripts(visit, doc):
     for image in page.query_selector_all("article img"):
         image.scroll_into_view_if_needed()
         assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
-    for details in page.query_selector_all("article details:not([open])"):
+    for details in page.query_selector_all("article details:not([open], [hidden] *)"):
         details.query_selector("summary").click()
         assert details.query_selector(":scope > :not(summary)").is_visible()

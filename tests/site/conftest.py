@@ -13,8 +13,6 @@ from serving import base_path, serve
 
 ELSEWHERE = re.compile(r"^(?!http://127\.0\.0\.1[:/]|data:|blob:|about:)")
 SHOW_ALL = ".bd-article section { content-visibility: visible !important }"
-NEXT_FRAMES = """() => new Promise((done) =>
-  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))"""
 SCRIPTS_RUN = "document.documentElement.dataset.scripts === 'run'"  # as _ext/scripts.py says
 KEPT = 12  # pages that stay open: some two for each way to look at one
 
@@ -90,7 +88,8 @@ def visit(opening):
     """visit(doc, width=1300, scheme="light", scripts=True) -> the loaded page, to look at.
 
     All its sections are laid out, as if the reader had scrolled through the page, and its scripts
-    have seen that. Its `.complaints` lists what went wrong: messages on the console, failed and foreign requests.
+    have seen that. Its `.complaints` lists what went wrong: messages on the console, failed and
+    foreign requests.
     A page is shared by the tests that only look at it; one that changes a page takes `fresh`.
     """
     pages = OrderedDict()
@@ -101,7 +100,7 @@ def visit(opening):
             block = opening(*key)
             page = block.__enter__()
             page.add_style_tag(content=SHOW_ALL)
-            page.evaluate(NEXT_FRAMES)
+            page.wait_for_timeout(100)
             pages[key] = (page, block)
         pages.move_to_end(key)
         if len(pages) > KEPT:

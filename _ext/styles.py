@@ -7,6 +7,7 @@ on no page and in no script are left out, and so are variables that no rule read
 cut down to the icons that are left.
 """
 
+import logging
 import posixpath
 import re
 from pathlib import Path, PurePosixPath
@@ -14,6 +15,8 @@ from pathlib import Path, PurePosixPath
 import tinycss2
 from fontTools.subset import Options, Subsetter
 from fontTools.ttLib import TTFont
+
+logging.getLogger("fontTools.subset").setLevel(logging.WARNING)  # it tells each table it drops
 
 SHEET = "_static/course/site.css"
 

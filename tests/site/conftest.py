@@ -12,6 +12,11 @@ from repository import HTML, ROOT
 from serving import base_path, serve
 
 ELSEWHERE = re.compile(r"^(?!http://127\.0\.0\.1[:/]|data:|blob:|about:)")
+STYLE = """(css) => {
+  const style = document.createElement("style");
+  style.textContent = css;
+  document.head.append(style);
+}"""
 SHOW_ALL = ".bd-article section { content-visibility: visible !important }"
 SCRIPTS_RUN = "document.documentElement.dataset.scripts === 'run'"  # as _ext/scripts.py says
 KEPT = 12  # pages that stay open: some two for each way to look at one
@@ -99,7 +104,7 @@ def visit(opening):
         if key not in pages:
             block = opening(*key)
             page = block.__enter__()
-            page.add_style_tag(content=SHOW_ALL)
+            page.evaluate(STYLE, SHOW_ALL)
             page.wait_for_timeout(100)
             pages[key] = (page, block)
         pages.move_to_end(key)

@@ -28,7 +28,8 @@ MEASURES_ALL = '"complete"===document.readyState?I():window.addEventListener("lo
 
 # What the joined files say -> what they shall say. Each must occur, or the theme has changed.
 REPLACED = {
-    "search.js": {'[role="main"]': "main"},  # the role of <main> needs no attribute
+    # Search shows the words of the article, without those of the buttons above it.
+    "search.js": {'[role="main"]': ".bd-article"},
     "theme.js": {
         MEASURES_ALL: "void 0",
         "t.blur()": "void 0",  # a switch that is pressed by key keeps the focus

@@ -1,0 +1,64 @@
+"""Formulas are typeset while the book is built, by the node that the pins bring."""
+
+import re
+from types import SimpleNamespace
+
+import katex
+import pytest
+import sphinxcontrib.katex
+from repository import ROOT
+
+
+@pytest.fixture
+def typeset(monkeypatch):
+    """typeset(latex) -> HTML, with the settings of the book; what was set is set back after it."""
+    for name in ("NODEJS_BINARY", "STARTUP_TIMEOUT", "RENDER_TIMEOUT", "KATEX_DEFAULT_OPTIONS"):
+        monkeypatch.setattr(sphinxcontrib.katex, name, getattr(sphinxcontrib.katex, name))
+    monkeypatch.setattr(sphinxcontrib.katex.KaTeXServer, "start", katex.START)
+    monkeypatch.setattr(katex, "PAUSE_S", 0)
+    monkeypatch.setenv("PATH", "")  # no other node is found
+    katex.setup(SimpleNamespace(setup_extension=lambda name: None))
+    return sphinxcontrib.katex.render_latex
+
+
+def test_a_formula_is_drawn_and_read_aloud(typeset):
+    html = typeset(r"\frac{1}{d}")
+    assert 'class="katex-html"' in html
+    assert "<mfrac>" in html
+
+
+@pytest.mark.parametrize("latex", [r"\fracc{1}{d}", r"\frac{1", "ü"])
+def test_what_cannot_be_read_is_an_error(typeset, latex):
+    with pytest.raises(sphinxcontrib.katex.KaTeXError):
+        typeset(latex)
+
+
+def refusing(times):
+    """A start that is refused so often, then answers."""
+    left = [ConnectionRefusedError()] * times
+
+    def start():
+        if left:
+            raise left.pop()
+        return "server"
+
+    return start
+
+
+def test_a_server_that_does_not_listen_yet_is_asked_again(typeset, monkeypatch):
+    monkeypatch.setattr(katex, "START", refusing(3))
+    assert sphinxcontrib.katex.KaTeXServer.start() == "server"
+    monkeypatch.setattr(katex, "START", refusing(katex.TRIES))
+    with pytest.raises(ConnectionRefusedError):
+        sphinxcontrib.katex.KaTeXServer.start()
+
+
+def test_the_style_sheet_is_of_the_version_that_typesets():
+    css = (ROOT / "_static/katex/katex.min.css").read_text(encoding="utf-8")
+    assert re.search(r'content:"([\d.]+)"', css)[1] == sphinxcontrib.katex.katex_version
+
+
+def test_every_font_of_the_style_sheet_is_there():
+    folder = ROOT / "_static/katex"
+    named = re.findall(r"url\(([^)]*)\)", (folder / "katex.min.css").read_text(encoding="utf-8"))
+    assert {folder / name for name in named} == set((folder / "fonts").iterdir())

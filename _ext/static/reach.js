@@ -15,5 +15,12 @@
       else target.removeAttribute("tabindex");
     }
   });
-  for (const box of document.querySelectorAll(boxes)) observer.observe(box);
+  const look = () => {
+    for (const box of document.querySelectorAll(boxes)) {
+      observer.unobserve(box);
+      observer.observe(box);
+    }
+  };
+  look();
+  document.fonts.addEventListener("loadingdone", look);  // wider letters in a box of the same size
 })();

@@ -63,6 +63,7 @@ def stored(page):
 
 
 def reload(page):
+    page.wait_for_load_state("networkidle")  # what is cut off by leaving would be a complaint
     page.reload()
     settle(page)
 
@@ -118,7 +119,7 @@ def test_a_quiz_says_right_or_look_again_and_keeps_the_first_try(device):
     for _ in range(2):
         assert marks(page, QUIZ) == ["Your answer: look again", "", "Try 2: right", ""]
         assert marks(page, NEXT_QUIZ) == ["", "Your answer: right", "", ""]
-        assert "2 of 5 answered, 1 right at the first try" in score.inner_text()
+        assert "2 of 5 answered, 1 right at the first try" in score.text_content()
         reload(page)
     option(page, QUIZ, 3).click()  # read once the right one is found: no further try
     assert marks(page, QUIZ)[3] == ""
@@ -170,7 +171,7 @@ def test_an_answer_to_another_question_is_not_taken_for_one(device, source):
     reload(page)
     assert any(marks(page, source[1:]))
     assert marks(page, QUIZ) == [""] * 4
-    assert page.locator(".quiz-answered").inner_text() == ("1" if source[1:] == NEXT_QUIZ else "0")
+    assert page.locator(".quiz-answered").text_content() == ("1" if source[1:] == NEXT_QUIZ else "0")
 
 
 def test_an_answer_is_known_by_its_words_not_by_its_place(device):
@@ -324,7 +325,8 @@ def test_nothing_moves_when_answers_are_marked(device, width):
     assert heights() == shown
     excess = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
     assert excess <= 0
-    page.route("**/quiz.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
+    page.wait_for_load_state("networkidle")
+    page.route("**/course.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
     page.reload(wait_until="networkidle")
     assert page.locator(".quiz-said").count() == 0
     assert heights() == shown

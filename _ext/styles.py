@@ -7,6 +7,7 @@ on no page and in no script are left out, and so are variables that no rule read
 cut down to the icons that are left.
 """
 
+import hashlib
 import logging
 import posixpath
 import re
@@ -153,9 +154,9 @@ def written(rules: list) -> str:
     return "\n".join(lines)
 
 
-def without_unread(rules: list, elsewhere: str) -> list:
-    """The rules without the custom properties that nothing reads, however indirectly."""
-    outside = set(re.findall(r"--[\w-]+", elsewhere))
+def without_unread(rules: list, outside: set[str]) -> list:
+    """The rules without the custom properties that nothing reads, however indirectly; `outside`:
+    those that pages or scripts read."""
     while True:
         css = written(rules)
         read = outside | set(re.findall(r"var\(\s*(--[\w-]+)", css))
@@ -204,8 +205,16 @@ def write(site: Path, pages: list[Path], sheets: list[str]) -> None:
     scripts = sorted((site / "_static" / "course").glob("*.js"))
     scripts = [path for path in scripts if path.name not in ("menus.js", "vega.js")]
     names = names_in_use(pages, scripts)
-    rules = [rule for sheet in sheets for rule in parsed(text_of(sheet, site))]
-    elsewhere = "\n".join(path.read_text(encoding="utf-8") for path in [*pages, *scripts])
-    css = written(without_unread(used_rules(rules, names), elsewhere))
-    css = cut_icon_fonts(css, site)
+    texts = [text_of(sheet, site) for sheet in sheets]
+    shown = "\n".join(path.read_text(encoding="utf-8") for path in [*pages, *scripts])
+    outside = set(re.findall(r"--[\w-]+", shown))
+
+    # An edit of a text seldom brings a name that is new: the sheet of the last build then stays.
+    made_of = hashlib.sha256(repr((texts, sorted(names), sorted(outside))).encode()).hexdigest()
+    mark = site.parent / "style_sheet_made_of"
+    if (site / SHEET).is_file() and mark.is_file() and mark.read_text("utf-8") == made_of:
+        return
+    rules = used_rules([rule for text in texts for rule in parsed(text)], names)
+    css = cut_icon_fonts(written(without_unread(rules, outside)), site)
     (site / SHEET).write_text(css + "\n", encoding="utf-8", newline="\n")
+    mark.write_text(made_of, encoding="utf-8")

@@ -48,7 +48,7 @@ def test_a_workflow_is_one_job(path):
 
 def test_workflows_run_when_they_should():
     on = {path.stem: yaml.safe_load(path.read_text("utf-8"))[True] for path in WORKFLOWS}
-    assert set(on) == {"test", "publish", "links", "fresh"}
+    assert set(on) == {"test", "publish", "links", "fresh", "binder"}
     assert "pull_request" in on["test"]
     for weekly in ("links", "fresh"):
         assert on[weekly]["schedule"]

@@ -26,8 +26,12 @@ def copy_tree(to: Path) -> Path:
 
 
 def build(root: Path) -> float:
-    """Build the book of that tree with its own code; the seconds it took."""
-    start = time.perf_counter()
+    """Build the book of that tree with its own code; the seconds it took.
+
+    Where other work shares the machine, waiting for a core is not the build's: the seconds are
+    those of the clock or of the processor, whichever are fewer.
+    """
+    start, worked = time.perf_counter(), processor_s()
     done = subprocess.run(
         [sys.executable, "tools/build.py"],
         cwd=root,
@@ -37,7 +41,14 @@ def build(root: Path) -> float:
         errors="replace",
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return time.perf_counter() - start
+    took_s, worked_s = time.perf_counter() - start, processor_s() - worked
+    return min(took_s, worked_s or took_s)  # Windows counts no processor's seconds of children
+
+
+def processor_s() -> float:
+    """Processor seconds of all processes that this one has started and seen end."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def cells(html: Path, doc: str):

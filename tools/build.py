@@ -27,7 +27,14 @@ from lesson_inputs import executed_lessons, files_in, lesson_digests, toc_pages
 from labsupport import audit_command
 from labsupport.audit import audit
 
-JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"  # through this same interpreter
+# Through this same interpreter; without a grammar of web addresses that jsonschema would load, a
+# second each time, for a check that nothing here asks for.
+JUPYTER_BOOK = """
+import sys
+sys.modules["rfc3987_syntax"] = None
+from jupyter_book.cli.main import main
+main()
+"""
 
 
 def drop_outdated(build: Path, lessons: dict[str, Path], digests: dict[str, str]) -> None:
@@ -140,6 +147,8 @@ def audit_evidence(root: Path) -> int:
     """Audit each directory of evidence/, printing what fails; 0 if none does."""
     runs = sorted(path for path in (root / "evidence").iterdir() if path.is_dir())
     answers = {path: audit(path) for path in runs}
+    answered = {path.name: [a.status, list(a.changed_sources)] for path, a in answers.items()}
+    os.environ["COURSE_AUDITS"] = json.dumps(answered)  # for the status page
     failed = {path: answer for path, answer in answers.items() if answer.status == "failed"}
     for path, answer in failed.items():
         print(audit_command.report(path.relative_to(root).as_posix(), answer), file=sys.stderr)

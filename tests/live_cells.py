@@ -14,7 +14,7 @@ READS = re.compile(r"perf_counter|process_time|tracemalloc|memory_info|getrusage
 def measures(module: str) -> bool:
     """Whether a module of the package, or one that it imports, reads a clock or the memory."""
     package = ROOT / PACKAGE
-    texts = (package / f"{name}.py" for name in import_closure({module}, package))
+    texts = (package / f"{name}.py" for name in import_closure({module}, package, {}))
     return any(READS.search(path.read_text(encoding="utf-8")) for path in texts)
 
 

@@ -54,7 +54,9 @@ def distributions(code):
 def needed(notebook):
     """What a notebook's cells import, and the modules of labsupport behind them."""
     cells = [cell.source for cell in jupytext.read(notebook).cells if cell.cell_type == "code"]
-    modules = import_closure(set().union(*(imported_modules(c, PACKAGE) for c in cells)), PACKAGE)
+    modules = import_closure(
+        set().union(*(imported_modules(c, PACKAGE) for c in cells)), PACKAGE, {}
+    )
     code = [*cells, *(read(f"labsupport/{name}.py") for name in modules)]
     return set().union(*map(distributions, code))
 

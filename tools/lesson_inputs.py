@@ -114,14 +114,19 @@ def imports_computed_name(call: ast.Call) -> bool:
     return name in IMPORTERS and not literal
 
 
-def import_closure(start: set[str], package: Path) -> set[str]:
-    """`start` and every module of the package that these import, directly or not."""
+def import_closure(start: set[str], package: Path, known: dict[str, set[str]]) -> set[str]:
+    """`start` and every module of the package that these import, directly or not.
+
+    `known` collects what each module imports, for lessons share most of theirs.
+    """
     seen, todo = set(), set(start)
     while todo:
         name = todo.pop()
         seen.add(name)
-        code = (package / f"{name}.py").read_text(encoding="utf-8")
-        todo |= imported_modules(code, package) - seen
+        if name not in known:
+            code = (package / f"{name}.py").read_text(encoding="utf-8")
+            known[name] = imported_modules(code, package)
+        todo |= known[name] - seen
     return seen
 
 
@@ -134,7 +139,7 @@ def computes_evidence_name(text: str) -> bool:
     return bool(re.search(rf"\b({names})\.(read|directory)\b(?!{literal})", text))
 
 
-def input_files(cells: list[str], root: Path) -> list[Path]:
+def input_files(cells: list[str], root: Path, known: dict[str, set[str]]) -> list[Path]:
     """The files that the results of these code cells depend on, sorted.
 
     They are the modules of labsupport that the cells import or mention, what else of the package
@@ -148,7 +153,7 @@ def input_files(cells: list[str], root: Path) -> list[Path]:
     direct = direct.union(*(imported_modules(cell, package) for cell in cells))
     if re.search(rf"-m[\s\"',]+{PACKAGE}\b", text):  # its command line may use it all
         direct = all_modules(package)
-    modules = [package / f"{name}.py" for name in import_closure(direct, package)]
+    modules = [package / f"{name}.py" for name in import_closure(direct, package, known)]
     files = [*modules, root / "requirements.txt"]
     texts = [text, *(path.read_text(encoding="utf-8") for path in modules)]
     others = [path for path in files_in(package) if path.suffix != ".py"]
@@ -161,10 +166,10 @@ def input_files(cells: list[str], root: Path) -> list[Path]:
     return sorted(files)
 
 
-def digest(cells: list[str], root: Path) -> str:
+def digest(cells: list[str], root: Path, known: dict[str, set[str]]) -> str:
     """SHA-256 over the inputs of these cells and the Python version that runs them."""
     total = hashlib.sha256(repr(sys.version_info[:2]).encode())
-    for path in input_files(cells, root):
+    for path in input_files(cells, root, known):
         total.update(path.relative_to(root).as_posix().encode() + b"\0")
         total.update(hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()
@@ -172,4 +177,5 @@ def digest(cells: list[str], root: Path) -> str:
 
 def lesson_digests(root: Path) -> dict[str, str]:
     """Document name -> digest of its inputs, for every executed lesson of the book."""
-    return {doc: digest(code_cells(path), root) for doc, path in executed_lessons(root).items()}
+    lessons, known = executed_lessons(root), {}
+    return {doc: digest(code_cells(path), root, known) for doc, path in lessons.items()}

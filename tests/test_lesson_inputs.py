@@ -178,7 +178,7 @@ def test_in_the_real_book_only_what_uses_a_module_depends_on_it():
     root = Path(__file__).resolve().parent.parent
     using = {name: set() for name in lesson_inputs.all_modules(root / "labsupport")}
     for doc, path in lesson_inputs.executed_lessons(root).items():
-        for file in lesson_inputs.input_files(lesson_inputs.code_cells(path), root):
+        for file in lesson_inputs.input_files(lesson_inputs.code_cells(path), root, {}):
             if file.parent.name == "labsupport" and file.suffix == ".py":
                 using[file.stem].add(doc)
     assert not any("pages/refresher" in docs for docs in using.values())

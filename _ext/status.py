@@ -151,10 +151,12 @@ def audited(directory: Path) -> tuple[str, list[str]]:
     return answer.status, list(answer.changed_sources)
 
 
-def evidence_rows(root: Path, repository: str, branch: str) -> dict[str, list]:
-    """The recorded runs, and the transcriptions of sources, each with the audit's answer."""
+def evidence_rows(root: Path, repository: str, branch: str, known: dict) -> dict[str, list]:
+    """The recorded runs, and the transcriptions of sources, each with the audit's answer.
+
+    `known` has answers that need not be sought again: name -> as from `audited`.
+    """
     rows = {"run": [], "transcription": []}
-    known = json.loads(os.environ.get("COURSE_AUDITS", "{}"))  # what tools/build.py has just found
     for directory in sorted(path for path in (root / "evidence").iterdir() if path.is_dir()):
         name = directory.name
         status, changed = known.get(name) or audited(directory)
@@ -186,7 +188,8 @@ def tables(app) -> dict[str, str]:
     """Class of the element to fill -> HTML."""
     root, theme = Path(app.srcdir), app.config.html_theme_options
     repository, branch = theme["repository_url"].rstrip("/"), theme["repository_branch"]
-    recorded = evidence_rows(root, repository, branch)
+    known = json.loads(os.environ.get("COURSE_AUDITS", "{}"))  # what tools/build.py has just found
+    recorded = evidence_rows(root, repository, branch, known)
     told = {
         "lessons": (["Lesson", "Run", "When", "Commit", "Machine"], lesson_rows(app, repository)),
         "build": ([], build_rows(app, repository)),

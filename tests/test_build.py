@@ -83,7 +83,7 @@ def test_a_build_without_a_page_fails(book, monkeypatch, capsys):
     passed = subprocess.CompletedProcess([], returncode=0)
     monkeypatch.setattr(builder.subprocess, "run", lambda *args, **options: passed)
     monkeypatch.setattr(builder, "drop_unfinished", lambda *args: None)
-    assert builder.build_book(book) == 1
+    assert builder.build_book(book, {}) == 1
     assert "chapters/two" in capsys.readouterr().err
 
 
@@ -109,7 +109,7 @@ def test_a_tiny_book_from_end_to_end(book, monkeypatch, capfd):
 
     def build_again(files, code=0):
         write(book, files)
-        assert builder.build_book(book) == code
+        assert builder.build_book(book, {}) == code
         assert (book / "_build" / "passed").is_file() == (code == 0)
         return capfd.readouterr().out
 

@@ -197,7 +197,7 @@ def test_a_blas_without_a_version_is_named_without_one():
 
 
 def test_each_recorded_run_stands_there_with_its_manifest_and_its_seal():
-    rows = status.evidence_rows(ROOT, REPOSITORY, "trunk")
+    rows = status.evidence_rows(ROOT, REPOSITORY, "trunk", {})
     there = {path.name for path in (ROOT / "evidence").iterdir()}
     assert {row[0]["text"] for kind in rows.values() for row in kind} == there
     for first, recorded, commit, where, answer, seal in rows["run"]:
@@ -216,7 +216,7 @@ def test_a_run_made_by_other_code_lists_it_and_a_damaged_one_fails(tmp_path, mon
     sample_site.make(tmp_path)
     intact = {"labsupport/gone.py": "0" * 64}
     monkeypatch.setattr(audit, "_changed_sources", lambda recorded: list(intact))
-    [row] = status.evidence_rows(tmp_path, REPOSITORY, "trunk")["run"]
+    [row] = status.evidence_rows(tmp_path, REPOSITORY, "trunk", {})["run"]
     answer = row[4]
     assert (answer["text"], answer["more"]) == (audit.OTHER_CODE, ["labsupport/gone.py"])
     assert answer["summary"] == "1 source file changed since"
@@ -224,8 +224,16 @@ def test_a_run_made_by_other_code_lists_it_and_a_damaged_one_fails(tmp_path, mon
 
     raw = tmp_path / "evidence" / "warm-slower" / "raw.csv"
     raw.write_bytes(raw.read_bytes() + b"\n")
-    [row] = status.evidence_rows(tmp_path, REPOSITORY, "trunk")["run"]
+    [row] = status.evidence_rows(tmp_path, REPOSITORY, "trunk", {})["run"]
     assert row[4]["text"] == audit.FAILED
+
+
+def test_an_answer_that_the_build_has_is_not_sought_again(tmp_path, monkeypatch):
+    sample_site.make(tmp_path)
+    monkeypatch.setattr(status, "audited", lambda directory: pytest.fail("audited once more"))
+    known = {path.name: ["as told", []] for path in (tmp_path / "evidence").iterdir()}
+    [row] = status.evidence_rows(tmp_path, REPOSITORY, "trunk", known)["run"]
+    assert row[4]["text"] == "as told"
 
 
 # What the page's own words promise

@@ -25,7 +25,7 @@ from jupyter_cache import get_cache
 from lesson_inputs import executed_lessons, files_in, lesson_digests, toc_pages
 
 from labsupport import audit_command
-from labsupport.audit import audit
+from labsupport.audit import FAILED, audit
 
 # Through this same interpreter; without a grammar of web addresses that jsonschema would load, a
 # second each time, for a check that nothing here asks for.
@@ -116,8 +116,11 @@ def report(runs: dict[str, tuple[int, float]], before: set[int], build: Path, to
     return "\n".join(lines)
 
 
-def build_book(root: Path) -> int:
-    """Build the book at `root`; returns the exit code. See the module's docstring."""
+def build_book(root: Path, audits: dict[str, list]) -> int:
+    """Build the book at `root`; returns the exit code. See the module's docstring.
+
+    `audits` has what `audit_evidence` found, for the status page.
+    """
     start, build = time.perf_counter(), root / "_build"
     build.mkdir(exist_ok=True)
     pages, lessons = toc_pages(root), executed_lessons(root)
@@ -127,8 +130,11 @@ def build_book(root: Path) -> int:
     before = {record.pk for record in get_cache(build / ".jupyter_cache").list_cache_records()}
 
     command = [sys.executable, "-c", JUPYTER_BOOK, "build", str(root), "-W", "-n", "--keep-going"]
-    quiet = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}  # the kernel's debugger warns on each start
-    code = subprocess.run(command, env=os.environ | quiet).returncode
+    told = {
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # else the kernel's debugger warns on each start
+        "COURSE_AUDITS": json.dumps(audits),
+    }
+    code = subprocess.run(command, env=os.environ | told).returncode
     if code:
         print("The book was not built: the cause stands above.", file=sys.stderr)
         return code
@@ -143,18 +149,22 @@ def build_book(root: Path) -> int:
     return 0
 
 
-def audit_evidence(root: Path) -> int:
-    """Audit each directory of evidence/, printing what fails; 0 if none does."""
-    runs = sorted(path for path in (root / "evidence").iterdir() if path.is_dir())
-    answers = {path: audit(path) for path in runs}
-    answered = {path.name: [a.status, list(a.changed_sources)] for path, a in answers.items()}
-    os.environ["COURSE_AUDITS"] = json.dumps(answered)  # for the status page
-    failed = {path: answer for path, answer in answers.items() if answer.status == "failed"}
-    for path, answer in failed.items():
-        print(audit_command.report(path.relative_to(root).as_posix(), answer), file=sys.stderr)
-    return int(bool(failed))
+def audit_evidence(root: Path) -> dict[str, list]:
+    """Audit each directory of evidence/, printing what fails.
+
+    Returns name -> [the audit's answer, source files changed since].
+    """
+    answers = {}
+    for path in sorted(path for path in (root / "evidence").iterdir() if path.is_dir()):
+        answer = audit(path)
+        answers[path.name] = [answer.status, list(answer.changed_sources)]
+        if answer.status == FAILED:
+            print(audit_command.report(path.relative_to(root).as_posix(), answer), file=sys.stderr)
+    return answers
 
 
 if __name__ == "__main__":
     ROOT = Path(__file__).resolve().parent.parent
-    sys.exit(audit_evidence(ROOT) or build_book(ROOT))
+    audits = audit_evidence(ROOT)
+    failed = any(status == FAILED for status, _ in audits.values())
+    sys.exit(1 if failed else build_book(ROOT, audits))

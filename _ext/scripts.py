@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 # Our own, files of _ext/static, are joined as well.
-OURS = ("reach.js", "quiz.js", "explore.js")
+OURS = ("reach.js", "quiz.js", "explore.js", "sections.js")
 OWN_BUNDLE = "course.js"
 
 # Bundle -> the files below _static that it joins, in order.

@@ -12,12 +12,13 @@ from repository import HTML, ROOT
 from serving import base_path, serve
 
 ELSEWHERE = re.compile(r"^(?!http://127\.0\.0\.1[:/]|data:|blob:|about:)")
-STYLE = """(css) => {
-  const style = document.createElement("style");
-  style.textContent = css;
-  document.head.append(style);
+LAY_OUT_ALL = """() => {
+  for (const section of document.querySelectorAll(".bd-article section")) {
+    section.style.contentVisibility = "visible";
+  }
 }"""
-SHOW_ALL = ".bd-article section { content-visibility: visible !important }"
+ALL_LAID_OUT = """() => [...document.querySelectorAll(".bd-article section")].every((section) =>
+  getComputedStyle(section).contentVisibility === "visible")"""
 SCRIPTS_RUN = "document.documentElement.dataset.scripts === 'run'"  # as _ext/scripts.py says
 KEPT = 12  # pages that stay open: some two for each way to look at one
 
@@ -89,12 +90,18 @@ def opening(site, browser):
 
 
 @pytest.fixture(scope="session")
-def visit(opening):
+def laid_out():
+    """laid_out(page) waits until the page's script has laid out all sections."""
+    return lambda page: page.wait_for_function(ALL_LAID_OUT)
+
+
+@pytest.fixture(scope="session")
+def visit(opening, laid_out):
     """visit(doc, width=1300, scheme="light", scripts=True) -> the loaded page, to look at.
 
-    All its sections are laid out, as if the reader had scrolled through the page, and its scripts
-    have seen that. Its `.complaints` lists what went wrong: messages on the console, failed and
-    foreign requests.
+    Its scripts have laid out all sections, and have seen that; without them, it is as if the reader
+    had scrolled through the page. Its `.complaints` lists what went wrong: messages on the console,
+    failed and foreign requests.
     A page is shared by the tests that only look at it; one that changes a page takes `fresh`.
     """
     pages = OrderedDict()
@@ -104,8 +111,11 @@ def visit(opening):
         if key not in pages:
             block = opening(*key)
             page = block.__enter__()
-            page.evaluate(STYLE, SHOW_ALL)
-            page.wait_for_timeout(100)
+            if scripts:
+                laid_out(page)
+                page.wait_for_timeout(100)
+            else:
+                page.evaluate(LAY_OUT_ALL)
             pages[key] = (page, block)
         pages.move_to_end(key)
         if len(pages) > KEPT:

@@ -26,6 +26,7 @@ PARTS = (
     "launch_links",
     "head",
     "not_found",
+    "renewal",
     "quizzes",
     "status",
     "explore",

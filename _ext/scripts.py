@@ -28,8 +28,15 @@ MEASURES_ALL = '"complete"===document.readyState?I():window.addEventListener("lo
 
 # What the joined files say -> what they shall say. Each must occur, or the theme has changed.
 REPLACED = {
-    # Search shows the words of the article, without those of the buttons above it.
-    "search.js": {'[role="main"]': ".bd-article"},
+    "search.js": {
+        # Search shows the words of the article, without those of the buttons above it.
+        '[role="main"]': ".bd-article",
+        # "constructor" is no word of the index, but each object of JavaScript has one of its own.
+        "files: terms[word]": "files: Object.hasOwn(terms, word) ? terms[word] : undefined",
+        "files: titleTerms[word]": (
+            "files: Object.hasOwn(titleTerms, word) ? titleTerms[word] : undefined"
+        ),
+    },
     "theme.js": {
         MEASURES_ALL: "void 0",
         "t.blur()": "void 0",  # a switch that is pressed by key keeps the focus

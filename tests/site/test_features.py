@@ -55,8 +55,9 @@ def test_search_by_keyboard(fresh):
     assert "residual" in page.locator("article").inner_text().lower()
 
 
-def test_search_has_an_answer_for_a_word_that_is_nowhere(fresh):
-    page = fresh("search?q=xylophone")
+@pytest.mark.parametrize("word", ["xylophone", "constructor", "__proto__"])
+def test_search_has_an_answer_for_a_word_that_is_nowhere(fresh, word):
+    page = fresh(f"search?q={word}")
     page.get_by_text("did not match any documents").wait_for()
 
 

@@ -7,7 +7,7 @@ gets a link to itself, which names the claim.
 
 Headings and figures have their links from the theme. A heading without a letter, as a version's in
 the changelog, would get an anchor that counts ("id1") and moves when another comes before it; here
-it gets one from its figures.
+it gets one from its figures. So does a heading that repeats another; a third one has to be counted.
 """
 
 import re
@@ -49,9 +49,12 @@ def link_claims(app, doctree, docname):
 
 def name_sections(app, doctree):
     """Name the sections of a page that was read whose anchors would count."""
+    taken = set(doctree.ids)
     for section in doctree.findall(nodes.section):
-        if NUMBERED.fullmatch(section["ids"][0]):
-            section["ids"][0] = nodes.make_id(f"section-{section[0].astext()}")
+        anchor = nodes.make_id(f"section-{section[0].astext()}")
+        if NUMBERED.fullmatch(section["ids"][0]) and anchor not in taken:
+            section["ids"][0] = anchor
+            taken.add(anchor)
 
 
 def setup(app):

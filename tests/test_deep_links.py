@@ -45,6 +45,13 @@ def test_a_heading_of_figures_has_an_anchor_that_does_not_count(pages):
     assert set(anchors) < {section["id"] for section in later.select("section section")}
 
 
+def test_headings_of_the_same_words_have_different_anchors(pages):
+    soup, _ = pages("# Page\n\n" + "## Added\n\n" * 4)
+    anchors = [section["id"] for section in soup.select("section section")]
+    assert anchors[:2] == ["added", "section-added"]
+    assert len(set(anchors)) == 4
+
+
 def test_a_row_links_to_itself_and_to_the_ledgers():
     table = BeautifulSoup(TABLE, "html.parser").table
     deep_links.link_rows(table, "../ledger.html")

@@ -94,6 +94,13 @@ def images(soup, page: Path):
         image["loading"], image["decoding"] = "lazy", "async"
 
 
+def downloads(soup):
+    """What a page offers to download is saved; a browser would show a notebook as text."""
+    for link in soup.select(".dropdown-download-buttons a[href]"):
+        del link["target"]
+        link["download"] = ""
+
+
 def size(file: Path) -> tuple[int, int]:
     """Width and height of an image in pixels; of a drawing in SVG, those of its view box."""
     if file.suffix == ".svg":
@@ -116,3 +123,4 @@ def mend(soup, page: Path):
     bibliography(soup)
     formulas(soup)
     images(soup, page)
+    downloads(soup)

@@ -20,6 +20,7 @@ PAGE = """<!DOCTYPE html>
 <div id="jb-print-docs-body"><h1>Title</h1></div>
 <main id="main-content" role="main"><article class="bd-article"><section><h1>Title</h1></section>
 <button aria-label="Find">Search <b>Ctrl</b></button><button aria-label="Menu"><i></i></button>
+<div class="dropdown-download-buttons"><a href="one.ipynb" target="_blank">.ipynb</a></div>
 <details><summary><p>Show</p></summary></details>
 <table border="1"><tr><th scope="col"></th><th halign="left" valign="top">a</th></tr></table>
 <style scoped>th {}</style>
@@ -68,6 +69,7 @@ def mended(site):
         ('img[width="30"][height="20"][loading="lazy"]', 1),
         ('img[width="7"][height="9"]', 1),  # its address is encoded and has a query
         ("img[width]", 3),
+        ("a[download]:not([target])", 1),
         ("img[loading]", 4),  # not the one beside the article
     ],
 )
@@ -128,7 +130,8 @@ def static_files(site, **changed):
 
 OWN = Path(scripts.__file__).parent / "static"
 THEME = {
-    "searchtools": """q('[role="main"]', {files: terms[word]}, {files: titleTerms[word]})""",
+    "searchtools": """q('[role="main"]', {files: terms[word]}, {files: titleTerms[word]},
+      parseFromString(htmlString, 'text/html'))""",
     "pydata-sphinx-theme": f"f(),{scripts.MEASURES_ALL},t.blur()",
 }
 

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from labsupport.modelcards import CARDS
-from pages import HTML, LESSONS, TOC
+from pages import HTML, LESSONS, TOC, soup
 
 CHAPTER = LESSONS[0]
 PAST_SIDEBARS = 90  # key presses that must reach the article, over all that stands before it
@@ -53,6 +53,15 @@ def test_search_by_keyboard(fresh):
     results.locator("a").first.click()
     page.locator("article").wait_for()
     assert "residual" in page.locator("article").inner_text().lower()
+
+
+def test_search_shows_a_term_apart_from_its_meaning(fresh):
+    entry = soup(CHAPTER).select_one("article dt")
+    term, meaning = entry.get_text(), entry.find_next("dd").get_text().split()
+    page = fresh(f"search?q={term}")
+    chapter = page.locator("#search-results li").filter(has_text=soup(CHAPTER).h1.find(string=True))
+    shown = chapter.locator(".context").first.inner_text()
+    assert f"{term} {' '.join(meaning[:5])}" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("word", ["xylophone", "constructor", "__proto__"])
@@ -111,6 +120,18 @@ def test_a_lesson_offers_its_executed_notebook_and_its_source(visit, doc):
         drawn = any("image/png" in output.get("data", {}) for output in cell.outputs)
         alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
         assert alt.strip() or not drawn, f"no mystnb image alt in the cell:\n{cell.source}"
+
+
+@pytest.mark.parametrize("kind", ["notebook", "source"])
+def test_the_pages_download_buttons_save_a_file(fresh, kind):
+    """A browser that can show the text of a notebook must not take the reader there."""
+    page = fresh(CHAPTER)
+    page.locator(".dropdown-download-buttons > button").click()
+    with page.expect_download() as started:
+        page.locator(f"a.btn-download-{kind}-button").click()
+    name = started.value.suggested_filename
+    assert name == CHAPTER.split("/")[-1] + {"notebook": ".ipynb", "source": ".md"}[kind]
+    assert started.value.path().read_bytes() == (HTML / "_sources/chapters" / name).read_bytes()
 
 
 @pytest.mark.parametrize("doc", LESSONS)

@@ -119,8 +119,10 @@ def test_the_sheet_is_written_for_all_pages_and_again_when_what_it_is_made_of_ch
 
     (site / styles.SHEET).write_text("kept", encoding="utf-8")
     assert sheet(theirs.read_text(encoding="utf-8")) == "kept"
-    (site / "one.html").write_text('<ol class="on" style="top: var(--u)">', encoding="utf-8")
+    (site / "one.html").write_text('<p class="on"><ol>', encoding="utf-8")
     assert "ol{" in sheet(theirs.read_text(encoding="utf-8"))
+    (site / "one.html").write_text('<ol class="on" style="top: var(--u)"><p>', encoding="utf-8")
+    assert "--u: 0" in sheet(theirs.read_text(encoding="utf-8"))
     assert "ol{top: 1px}" in sheet("ol{top: 1px}")
     (site / styles.SHEET).unlink()
     assert "ol{top: 1px}" in sheet("ol{top: 1px}")

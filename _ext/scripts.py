@@ -31,6 +31,8 @@ REPLACED = {
     "search.js": {
         # Search shows the words of the article, without those of the buttons above it.
         '[role="main"]': ".bd-article",
+        # And without those of code, which begins with imports, and of links to where they stand.
+        '[".headerlink", ': '[".headerlink", ".claim-link", ".cell_input", ',
         # A term is shown apart from its meaning, which follows it without a space in the page.
         "parseFromString(htmlString,": r'parseFromString(htmlString.replace(/<\/dt>/g, "$& "),',
         # "constructor" is no word of the index, but each object of JavaScript has one of its own.

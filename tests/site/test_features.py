@@ -64,6 +64,15 @@ def test_search_shows_a_term_apart_from_its_meaning(fresh):
     assert f"{term} {' '.join(meaning[:5])}" in " ".join(shown.split())
 
 
+def test_search_shows_sentences_and_no_code(fresh):
+    page = fresh("search?q=ring")  # of which "training" is one, in a line of imports
+    results = page.locator("#search-results li")
+    results.filter(has_text="4 · The memory price").locator(".context").wait_for()
+    shown = " ".join(results.locator(".context").all_inner_texts())
+    assert "ring" in shown
+    assert not re.search(r"\bimport\b|Link to the row", shown)
+
+
 @pytest.mark.parametrize("word", ["xylophone", "constructor", "__proto__"])
 def test_search_has_an_answer_for_a_word_that_is_nowhere(fresh, word):
     page = fresh(f"search?q={word}")
@@ -215,3 +224,51 @@ def test_the_calculator_answers_in_its_page(fresh):
         form.locator("[name=tokens]").fill(f"{n_tokens}")
         cache_bytes = CARDS["Mistral 7B v0.1"].shape("float16").bytes_at(n_tokens)
         assert f"{cache_bytes:,} bytes" in form.locator("[data-answer=cache]").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("doc", "box"),
+    [
+        ("chapters/decomposition", ".cell_output figure"),
+        ("chapters/decomposition", ".output:has(table.dataframe)"),
+        ("chapters/derivation", ".katex-display"),
+        ("pages/status", ".status-scroll"),
+        ("pages/symbols", ".pst-scrollable-table-container"),
+    ],
+)
+def test_what_goes_on_beside_a_phones_screen_fades_out_there(fresh, doc, box):
+    page = fresh(doc, 360)
+    beside = page.locator(box).evaluate_all("all => all.map((b) => b.scrollWidth - b.clientWidth)")
+    wide = page.locator(box).nth(next(i for i, width in enumerate(beside) if width > 20))
+    wide.scroll_into_view_if_needed()
+    masks = [
+        wide.evaluate(
+            """async (box, share) => {
+              box.scrollLeft = share * (box.scrollWidth - box.clientWidth);
+              for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
+              return getComputedStyle(box).maskImage;
+            }""",
+            share,
+        )
+        for share in (0, 0.5, 1)
+    ]
+    clear = "rgba(0, 0, 0, 0)"
+    assert [mask.count(clear) for mask in masks] == [1, 2, 1]
+    assert masks[0].startswith(f"linear-gradient(to left, {clear}")  # it goes on to the right
+    assert masks[2].startswith(f"linear-gradient(to right, {clear}")
+
+
+def test_what_fits_or_has_the_focus_does_not_fade(fresh):
+    page = fresh("chapters/decomposition", 360)
+    figure = page.locator(".cell_output figure").first
+    mask = "box => getComputedStyle(box).maskImage"
+    figure.scroll_into_view_if_needed()
+    page.wait_for_timeout(200)
+    assert figure.evaluate(mask) != "none"
+    page.keyboard.press("Tab")  # from here on, the focus shows
+    figure.focus()
+    assert figure.evaluate(mask) == "none"  # it would cut the outline off
+    figure.evaluate("box => box.blur()")
+    page.set_viewport_size({"width": 1300, "height": 900})
+    page.wait_for_timeout(200)
+    assert figure.evaluate(mask) == "none"

@@ -20,7 +20,8 @@ def sizes(cards: dict) -> pd.DataFrame:
     """What the figure's arithmetic needs of each card, in bytes at two bytes a number.
 
     always, windowed: what a token leaves in the layers without and with a window; window: the most
-    tokens that the latter keep, 0 for none; weights: all of them; context: in tokens.
+    tokens that the latter keep, 0 for none; seen: the same in words; weights: all of them;
+    context: in tokens.
     """
     rows = []
     for card in cards.values():
@@ -29,6 +30,7 @@ def sizes(cards: dict) -> pd.DataFrame:
         always = shape.bytes_per_token_at(card.window or 0)  # all windows are full by then
         row = {"model": card.name, "kind": kind, "always": always}
         row |= {"windowed": shape.bytes_per_token - always, "window": card.window or 0}
+        row["seen"] = f"{card.window:,}" if card.window else "none"
         rows.append(row | {"weights": card.weight_bytes("float16"), "context": card.context})
     return pd.DataFrame(rows)
 
@@ -72,7 +74,7 @@ def caches(cards: dict) -> Figure:
     )
     labels = {
         "model": "model", "kind": "heads", "always": "bytes a token, no window",
-        "windowed": "bytes a token, windowed", "window": "window (tokens)",
+        "windowed": "bytes a token, windowed", "seen": "window (tokens)",
         "weights": "bytes of weights", "context": "context (tokens)",
     }  # fmt: skip
     return Figure(

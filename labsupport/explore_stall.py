@@ -51,8 +51,13 @@ def timeline(log: StallLog) -> Figure:
         color=alt.Color("what:N", scale=colors),
         tooltip=tooltips(**told, wait_Q="took, ms"),
     )
-    stops = base.mark_point(shape="triangle-down", size=120, clip=True, yOffset=-42)
-    stops = stops.encode(x="to:Q", color=alt.value(WARM), tooltip=tooltips(**told))
+    triangle = alt.Scale(domain=["timer stops"], range=["triangle-down"])
+    stops = base.mark_point(size=120, clip=True, yOffset=-42).encode(
+        x="to:Q",
+        color=alt.value(WARM),
+        shape=alt.Shape("event:N", scale=triangle),
+        tooltip=tooltips(**told),
+    )
     chart = alt.layer(
         bars.transform_filter("datum.what != 'timer'"),
         stops.transform_filter("datum.what == 'timer'"),

@@ -239,6 +239,15 @@ def test_a_row_of_sizes_gives_the_bytes_of_its_card(n):
         assert row.weights == card.weight_bytes("float16")
 
 
+def test_a_model_without_a_window_has_none():
+    table = BeautifulSoup(DRAW["caches"]().table(), "html.parser")
+    place = [th.text for th in table.select("th")].index("window (tokens)")
+    shown = {tr.td.text: tr.select("td")[place].text for tr in table.select("tbody tr")}
+    expected = {c.name: f"{c.window:,}" if c.window else "none" for c in CARDS.values()}
+    assert shown == expected
+    assert "none" in shown.values()
+
+
 # The library file
 
 

@@ -107,6 +107,19 @@ def test_the_time_line_counts_from_what_is_chosen(fresh):
     assert zoomed[23] / zoomed[1] == pytest.approx(25 / 7, rel=0.15)  # and one of the warm
 
 
+@EACH
+def test_the_legend_names_all_that_is_drawn(fresh, doc):
+    block = opened(fresh(doc), doc)
+    named = set(block.locator(".role-legend-label text").all_text_contents())
+    expected = {
+        "timeline": {"no event", "layer", "token", "timer stops"},
+        "map": {"1/3", "1/2", "2/3", "5/6", "11/12"},
+        "sweep": {"concat", "numpy", "compiled"},
+        "caches": {"multi-head", "grouped-query", "multi-query", "latent"},
+    }
+    assert named == expected[FIGURES[doc][0]]
+
+
 def test_the_map_shows_the_tokens_and_the_path_that_are_chosen(fresh):
     block = opened(fresh("chapters/decomposition"), "chapters/decomposition")
     points = marks(block, "symbol")

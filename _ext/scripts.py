@@ -60,8 +60,12 @@ COLOURS = """
 })();
 """
 
-# Once the page stands: one bundle after the other, each in a task of its own.
+# Once the page stands: one bundle after the other, each in a task of its own. What the reader
+# clicks before is kept for our own scripts, which come last.
 LOADER = """
+window.earlyClicks = [];
+const keep = ({ target }) => earlyClicks.push(target);
+addEventListener("click", keep);
 addEventListener("load", async () => {
   for (const src of SOURCES) {
     await new Promise((done) => {
@@ -72,6 +76,7 @@ addEventListener("load", async () => {
     });
     await new Promise((done) => setTimeout(done));
   }
+  removeEventListener("click", keep);
   document.documentElement.dataset.scripts = "run";
 });
 """

@@ -275,12 +275,27 @@ def test_without_a_browser_the_build_passes_and_offers_no_pdf(book, monkeypatch)
     monkeypatch.setattr(printed, "launch", lambda chromium: None)
     monkeypatch.setattr(printed, "fetch", lambda *what, patience_s: fetched.append(what))
     write(book.root, {"_build/html/index.html": BOOK["_build/html/index.html"] + " "})
-    assert downloads.offer_downloads(book.root) == [downloads.NO_BROWSER]
+    assert downloads.offer_downloads(book.root) == [downloads.NO_PDF.format(downloads.NO_BROWSER)]
     assert fetched == [("--only-shell",)]
     assert not made.exists()  # that of an earlier build is not this one's
     text = page.read_text(encoding="utf-8")
     assert f"{printed.NAME} (not with this build)" in text
     assert f'href="../{printed.NAME}"' not in text
+
+
+def test_a_browser_that_fails_leaves_the_course_out_and_says_why(book, tmp_path, monkeypatch):
+    packed = tmp_path / "packed.zip"
+    packed.write_bytes(b"")
+    monkeypatch.setattr(downloads.bundle, "write_bundle", lambda root: packed)
+    downloads.offer_downloads(book.root)
+    made = book.root / "_build" / "html" / printed.NAME
+    assert made.is_file()
+    monkeypatch.setattr(printed, "PREPARE", "() => { throw new Error('no room left') }")
+    write(book.root, {"_build/html/index.html": BOOK["_build/html/index.html"] + " "})
+    (said,) = downloads.offer_downloads(book.root)
+    assert "the browser failed" in said
+    assert "no room left" in said
+    assert not made.exists()
 
 
 def test_an_offer_that_the_page_lacks_is_an_error(tmp_path):

@@ -138,7 +138,11 @@ def start(stack: ExitStack):
 
 
 def print_course(root: Path) -> Path | None:
-    """Print what changed, and write the whole course to _build/html; None without a browser."""
+    """Print what changed, and write the whole course to _build/html; None without a browser.
+
+    Raises Playwright's Error if the browser fails while it prints. Then, as without a browser, no
+    course is offered that is older than the pages.
+    """
     build, docs, about = root / "_build", list(toc_pages(root)), facts(root)
     press = Press(build / "html", build / "print", about["Read it at"])
     whole, ledger = press.store / NAME, press.store / "printed.json"
@@ -150,11 +154,11 @@ def print_course(root: Path) -> Path | None:
     outdated = [doc for doc in docs if not press.is_current(doc)]
     made_of = {"ways": ways, "docs": docs, "about": about, "parts": captions(root)}
     if outdated or not whole.is_file() or kept.get("made_of") != made_of:
-        ledger.unlink(missing_ok=True)
+        for old in (ledger, build / "html" / NAME):
+            old.unlink(missing_ok=True)
         with ExitStack() as stack:
             browser = start(stack)
             if not browser:
-                (build / "html" / NAME).unlink(missing_ok=True)
                 return None
             press.context = browser.new_context(color_scheme="light")
             press.context.route("**/*", press.answer)

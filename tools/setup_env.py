@@ -105,7 +105,9 @@ def main() -> None:
     stamp.unlink(missing_ok=True)
     pin = re.search(r"^torch==\S+", (ROOT / "requirements.txt").read_text("utf-8"), re.M).group()
     install_torch(pin)
-    print("Installing the libraries of requirements.txt: a few minutes, without a word.", flush=True)
+    print(
+        "Installing the libraries of requirements.txt: a few minutes, without a word.", flush=True
+    )
     if not (pip("-r", "requirements.txt") and pip("--no-deps", "-e", ".")):
         sys.exit("pip could not install the course; its message stands above. Then run this again.")
     say_torch()

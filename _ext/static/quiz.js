@@ -146,6 +146,16 @@
     }
   }
 
+  // What was opened before this script came is an answer too.
+  function chooseEarlier() {
+    for (const target of window.earlyClicks ?? []) {
+      for (const question of questions) {
+        const option = question.options.find(({ summary }) => summary.contains(target));
+        if (option) choose(question, option);
+      }
+    }
+  }
+
   for (const place of places) {
     const whole = place.closest(".quiz-course");
     place.querySelector("button").addEventListener("click", () => {
@@ -164,6 +174,7 @@
   attempt((storage) => storage.setItem(probe, "1"));
   attempt((storage) => storage.removeItem(probe));
   refresh();
+  chooseEarlier();
   window.addEventListener("storage", refresh); // answered or forgotten in another tab
   window.addEventListener("pageshow", (event) => event.persisted && refresh());
 })();

@@ -90,6 +90,23 @@ def test_an_answer_is_there_after_reload_and_on_its_page_alone(device):
     assert key.endswith(f" {PAGE}#{PREDICTION}")
 
 
+def test_an_answer_given_before_the_script_came_counts(device):
+    page = device(PAGE)
+    held = []
+    page.route("**/course/course.js", held.append)
+    page.reload(wait_until="load")
+    option(page, PREDICTION, 2).click()
+    option(page, PREDICTION, 0).click()
+    page.wait_for_timeout(100)
+    assert marks(page, PREDICTION) == ["", "", ""]
+    while not held:
+        page.wait_for_timeout(20)
+    held[0].continue_()
+    settle(page)
+    assert marks(page, PREDICTION) == ["", "", "Your answer"]
+    assert len(stored(page)) == 1
+
+
 def test_the_first_option_opened_is_the_prediction(device):
     page = device(PAGE)
     for nth in (2, 0, 2, 1):

@@ -10,6 +10,8 @@ These are packed, and all pages are printed to one PDF. At the end it says what 
 the cache, and how long each took.
 """
 
+# ruff: noqa: E402 (a module is kept out before what would load it)
+
 import hashlib
 import json
 import os
@@ -19,6 +21,10 @@ import sys
 import time
 from pathlib import Path
 
+# jsonschema would load a grammar of web addresses, a second for each process, for a check that
+# nothing here asks for.
+sys.modules["rfc3987_syntax"] = None
+
 import nbformat
 from downloads import offer_downloads
 from jupyter_cache import get_cache
@@ -27,8 +33,7 @@ from lesson_inputs import executed_lessons, files_in, lesson_digests, toc_pages
 from labsupport import audit_command
 from labsupport.audit import FAILED, audit
 
-# Through this same interpreter; without a grammar of web addresses that jsonschema would load, a
-# second each time, for a check that nothing here asks for.
+# Through this same interpreter, and again without that grammar.
 JUPYTER_BOOK = """
 import sys
 sys.modules["rfc3987_syntax"] = None

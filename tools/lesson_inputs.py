@@ -70,7 +70,7 @@ def mentioned_modules(text: str, package: Path) -> set[str]:
     names = set(MENTION.findall(text))
     for listed in FROM.findall(text):
         names |= set(re.findall(r"\w+", listed))
-    found = names & all_modules(package)
+    found = names & all_modules(package) if names else set()
     return found | {"__init__"} if found else set()
 
 
@@ -102,7 +102,9 @@ def imported_modules(code: str, package: Path) -> set[str]:
             strings += [node.value] if node not in docstrings else []
 
     ours = [name.split(".") for name in names if name.split(".")[0] == PACKAGE]
-    found = {parts[1] for parts in ours if len(parts) > 1} & all_modules(package)
+    found = {parts[1] for parts in ours if len(parts) > 1}
+    if found:
+        found &= all_modules(package)
     found |= mentioned_modules("\n".join(strings), package)
     return found | ({"__init__"} if ours else set())
 

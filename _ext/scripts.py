@@ -28,6 +28,8 @@ MEASURES_ALL = '"complete"===document.readyState?I():window.addEventListener("lo
 
 # What the joined files say -> what they shall say. Each must occur, or the theme has changed.
 REPLACED = {
+    # After a search its words are marked in the article, and not in the menus.
+    "sphinx.js": {'querySelectorAll("div.body")': 'querySelectorAll(".bd-article")'},
     "search.js": {
         # Search shows the words of the article, without those of the buttons above it.
         '[role="main"]': ".bd-article",

@@ -130,8 +130,9 @@ def static_files(site, **changed):
 
 OWN = Path(scripts.__file__).parent / "static"
 THEME = {
-    "searchtools": """q('[role="main"]', {files: terms[word]}, {files: titleTerms[word]},
-      parseFromString(htmlString, 'text/html'))""",
+    "sphinx_highlight": 'querySelectorAll("div.body")',
+    "searchtools": """q('[role="main"]', [".headerlink", "style"],
+      {files: terms[word]}, {files: titleTerms[word]}, parseFromString(htmlString, 'text/html'))""",
     "pydata-sphinx-theme": f"f(),{scripts.MEASURES_ALL},t.blur()",
 }
 

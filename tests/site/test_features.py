@@ -15,7 +15,8 @@ PAST_SIDEBARS = 90  # key presses that must reach the article, over all that sta
 # The element in focus: what it is, whether it can be seen, and whether it shows its focus.
 FOCUS = """async () => {
   await new Promise(requestAnimationFrame);  // what slides in at focus has to arrive
-  await Promise.allSettled(document.getAnimations().map((moving) => moving.finished));
+  const timed = document.getAnimations().filter((it) => it.timeline === document.timeline);
+  await Promise.allSettled(timed.map((moving) => moving.finished));
   const it = document.activeElement;
   const box = it.getBoundingClientRect(), style = getComputedStyle(it);
   const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
@@ -52,7 +53,8 @@ def test_search_by_keyboard(fresh):
         assert page.request.get(urljoin(page.url, link.get_attribute("href"))).ok
     results.locator("a").first.click()
     page.locator("article").wait_for()
-    assert "residual" in page.locator("article").inner_text().lower()
+    page.locator("article span.highlighted").first.wait_for(state="attached")
+    assert page.locator("span.highlighted:not(article *)").count() == 0
 
 
 def test_search_shows_a_term_apart_from_its_meaning(fresh):

@@ -6,7 +6,7 @@
   const idle = window.requestIdleCallback ?? ((next) => setTimeout(next, 50));
   // A section above the screen gets its real height: what the reader looks at must not move for it.
   const holdsStill = CSS.supports("overflow-anchor", "auto");
-  const waiting = [...document.querySelectorAll(".bd-article > div > section")];
+  const waiting = [...document.querySelectorAll(".bd-article > div section")];
   const next = () => {
     const section = waiting.shift();
     if (!section) return;

@@ -22,7 +22,7 @@ def test_each_section_is_laid_out_in_a_task_of_its_own(fresh, laid_out):
     page.add_init_script(COUNT)
     page.reload()
     laid_out(page)
-    sections = soup(CHAPTER).select(".bd-article > div > section")
+    sections = soup(CHAPTER).select(".bd-article > div section")
     assert len(sections) > 5
     assert page.evaluate("window.batches") == [1] * len(sections)
 

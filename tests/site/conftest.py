@@ -42,6 +42,10 @@ def watched(context):
         route.abort()
 
     def failed(request):
+        later = page.asked[page.asked.index(request) + 1 :]
+        left = any(one.is_navigation_request() for one in later)
+        if left and request.failure == "net::ERR_ABORTED":
+            return  # the reader left while a figure was still coming: no fault of the page
         if not ELSEWHERE.match(request.url):
             page.complaints.append(f"{request.failure}: {request.url}")
 

@@ -93,7 +93,7 @@ def test_an_answer_is_there_after_reload_and_on_its_page_alone(device):
 def test_an_answer_given_before_the_script_came_counts(device):
     page = device(PAGE)
     held = []
-    page.route("**/course/course.js", held.append)
+    page.route("**/course/course.js", lambda route: held.append(route))
     page.reload(wait_until="load")
     option(page, PREDICTION, 2).click()
     option(page, PREDICTION, 0).click()

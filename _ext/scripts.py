@@ -35,8 +35,11 @@ REPLACED = {
         '[role="main"]': ".bd-article",
         # And without those of code, which begins with imports, and of links to where they stand.
         '[".headerlink", ': '[".headerlink", ".claim-link", ".cell_input", ',
-        # A term is shown apart from its meaning, which follows it without a space in the page.
-        "parseFromString(htmlString,": r'parseFromString(htmlString.replace(/<\/dt>/g, "$& "),',
+        # A term is shown apart from its meaning, and a table's cell from the next one: they follow
+        # each other without a space in the page.
+        "parseFromString(htmlString,": (
+            r'parseFromString(htmlString.replace(/<\/(dt|td|th)>/g, "$& "),'
+        ),
         # "constructor" is no word of the index, but each object of JavaScript has one of its own.
         "files: terms[word]": "files: Object.hasOwn(terms, word) ? terms[word] : undefined",
         "files: titleTerms[word]": (

@@ -103,7 +103,7 @@ def test_config_is_the_one_place_of_the_address():
     assert site.endswith("/")  # addresses of pages are written behind it
 
     for name, text in tracked_text():
-        if name == "_config.yml" or name.startswith(("tests/", "evidence/")):
+        if name == "_config.yml" or name.startswith("tests/"):
             continue
         for other in re.findall(r"(?:github\.com|mybinder\.org/v2/gh)/([\w.-]+/[\w.-]*\w)", text):
             assert other.removesuffix(".git") in {slug, *OTHERS}, (

@@ -53,7 +53,9 @@ def test_search_by_keyboard(fresh):
         assert page.request.get(urljoin(page.url, link.get_attribute("href"))).ok
     results.locator("a").first.click()
     page.locator("article").wait_for()
-    page.locator("article span.highlighted").first.wait_for(state="attached")
+    marked = page.locator("article span.highlighted")
+    marked.first.wait_for(state="attached")
+    assert "residual" in " ".join(marked.all_text_contents()).lower()
     assert page.locator("span.highlighted:not(article *)").count() == 0
 
 
@@ -64,6 +66,15 @@ def test_search_shows_a_term_apart_from_its_meaning(fresh):
     chapter = page.locator("#search-results li").filter(has_text=soup(CHAPTER).h1.find(string=True))
     shown = chapter.locator(".context").first.inner_text()
     assert f"{term} {' '.join(meaning[:5])}" in " ".join(shown.split())
+
+
+def test_search_shows_cells_of_a_table_apart(fresh):
+    found = next(td for td in soup("ledger").select("table.claims td") if "slides" in td.get_text())
+    words, verdict = found.get_text().split(), found.find_next("td").get_text().split()
+    page = fresh("search?q=slides")
+    ledger = page.locator("#search-results li").filter(has_text=soup("ledger").h1.find(string=True))
+    shown = ledger.locator(".context").first.inner_text()
+    assert f"{words[-1]} {verdict[0]}" in " ".join(shown.split())
 
 
 def test_search_shows_sentences_and_no_code(fresh):
